@@ -1,0 +1,148 @@
+# Builds, installs and tests librdma_verbs. `make help` lists what there is to make.
+
+VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
+SOVERSION := 1
+
+# Where `make install` puts things (GNU coding standards, "Variables for Installation Directories").
+prefix = /usr/local
+exec_prefix = $(prefix)
+libdir = $(exec_prefix)/lib
+includedir = $(prefix)/include
+mandir = $(prefix)/share/man
+pkgconfigdir = $(libdir)/pkgconfig
+# librdmacm-dev has pages of these names in /usr: there ours stand beside them (`man 3rdma_verbs NAME`).
+man3ext = $(if $(filter /usr,$(prefix)),.3rdma_verbs,.3)
+INSTALL = install
+INSTALL_PROGRAM = $(INSTALL)
+INSTALL_DATA = $(INSTALL) -m 644
+
+CARGO = cargo
+CC = cc
+OBJCOPY = objcopy
+
+# All output goes here.
+T := target
+DIST := $T/dist
+SONAME := librdma_verbs.so.$(SOVERSION)
+SO := $(DIST)/librdma_verbs.so.$(VERSION)
+A := $(DIST)/librdma_verbs.a
+# cargo's own static library: what both are linked from.
+RUST_A := $T/release/librdma_verbs.a
+EXPORTS := $(shell sed -n 's/^\t\t\([a-z_]*\);$$/\1/p' src/rdma_verbs.map)
+MAN3 := $(wildcard man/*.3)
+MAN7 := $(wildcard man/*.7)
+
+.PHONY: all
+all: $(SO) $(DIST)/$(SONAME) $(DIST)/librdma_verbs.so $(A)
+
+.PHONY: help
+help:
+	@echo 'make                the library: shared and static'
+	@echo 'make install        ... into prefix=$(prefix) (also libdir, includedir, mandir, DESTDIR); make uninstall'
+	@echo 'make demo           a client and a server over a Soft-RoCE device in a virtual machine'
+	@echo 'make check          all tests'
+	@echo 'make check-device ADDR=192.0.2.1   the device tests, on an RDMA device of this host'
+	@echo 'make bench          what a call costs, against the inline functions'
+	@echo 'make vm CMD="..."   runs a command in the virtual machine'
+	@echo 'make header         writes include/rdma/rdma_verbs.h anew from src/ffi.rs'
+	@echo 'make setup          installs what all of this needs (as root, or with SETUP=1 through sudo)'
+	@echo 'make clean          removes all output'
+
+## Building
+
+.PHONY: FORCE
+$(RUST_A): FORCE | setup-build
+	$(CARGO) build --release --locked --target-dir $T
+
+# rustc hands its linker a version script of its own and drops a second one, so the installed object is linked here.
+$(SO): $(RUST_A) src/rdma_verbs.map Makefile
+	mkdir -p $(@D)
+	$(CC) $(CFLAGS) $(LDFLAGS) -shared -o $@ \
+		-Wl,-soname,$(SONAME),--version-script=src/rdma_verbs.map,--no-undefined-version \
+		-Wl,-z,defs,-z,relro,-z,now,-z,nodelete,--as-needed,--gc-sections,--strip-debug \
+		$(EXPORTS:%=-Wl,-u,%) $(RUST_A)
+
+$(DIST)/$(SONAME) $(DIST)/librdma_verbs.so: $(SO)
+	ln -sf $(<F) $@
+
+# One object that shows nothing but the exported names: two Rust libraries in one program would clash in the symbols
+# of Rust's standard library. Without the LLVM sections, which the plugin of an older LLVM cannot read.
+$(A): $(RUST_A) src/rdma_verbs.map Makefile
+	mkdir -p $(@D)
+	printf '%s\n' $(EXPORTS) >$(DIST)/exports
+	$(CC) -r -nostdlib -o $(DIST)/rdma_verbs.o -Wl,--gc-sections $(EXPORTS:%=-Wl,-u,%) $(RUST_A)
+	$(OBJCOPY) --keep-global-symbols=$(DIST)/exports --remove-section=.llvmbc --remove-section=.llvmcmd \
+		$(DIST)/rdma_verbs.o
+	rm -f $@
+	$(AR) rcs $@ $(DIST)/rdma_verbs.o
+
+.PHONY: header
+header:
+	BLESS=1 $(CARGO) test --locked --target-dir $T --test header
+
+.PHONY: clean
+clean:
+	rm -rf $T
+
+## Installing
+
+.PHONY: install
+install: all
+	$(INSTALL) -d $(DESTDIR)$(libdir) $(DESTDIR)$(pkgconfigdir) $(DESTDIR)$(includedir)/rdma_verbs/rdma
+	$(INSTALL_PROGRAM) $(SO) $(DESTDIR)$(libdir)/
+	ln -sf $(notdir $(SO)) $(DESTDIR)$(libdir)/$(SONAME)
+	ln -sf $(SONAME) $(DESTDIR)$(libdir)/librdma_verbs.so
+	$(INSTALL_DATA) $(A) $(DESTDIR)$(libdir)/
+	$(INSTALL_DATA) include/rdma/rdma_verbs.h $(DESTDIR)$(includedir)/rdma_verbs/rdma/
+	sed -e 's|@prefix@|$(prefix)|' -e 's|@exec_prefix@|$(exec_prefix)|' -e 's|@libdir@|$(libdir)|' \
+		-e 's|@includedir@|$(includedir)|' -e 's|@VERSION@|$(VERSION)|' \
+		pkgconfig/rdma_verbs.pc.in >$(DIST)/rdma_verbs.pc
+	$(INSTALL_DATA) $(DIST)/rdma_verbs.pc $(DESTDIR)$(pkgconfigdir)/
+	$(INSTALL) -d $(DESTDIR)$(mandir)/man3 $(DESTDIR)$(mandir)/man7
+	for page in $(MAN3:man/%.3=%); do \
+		$(INSTALL_DATA) man/$$page.3 $(DESTDIR)$(mandir)/man3/$$page$(man3ext) || exit 1; \
+	done
+	$(INSTALL_DATA) $(MAN7) $(DESTDIR)$(mandir)/man7/
+
+.PHONY: uninstall
+uninstall:
+	rm -f $(DESTDIR)$(libdir)/$(notdir $(SO)) $(DESTDIR)$(libdir)/$(SONAME) $(DESTDIR)$(libdir)/librdma_verbs.so \
+		$(DESTDIR)$(libdir)/$(notdir $(A)) $(DESTDIR)$(pkgconfigdir)/rdma_verbs.pc \
+		$(MAN3:man/%.3=$(DESTDIR)$(mandir)/man3/%$(man3ext)) $(MAN7:man/%=$(DESTDIR)$(mandir)/man7/%)
+	rm -rf $(DESTDIR)$(includedir)/rdma_verbs
+
+# What the tests are built against: an installation, as a user has it.
+STAGE := $T/stage
+.PHONY: stage
+stage:
+	$(MAKE) install DESTDIR= prefix=$(abspath $(STAGE)) >/dev/null
+
+## Testing
+
+# Each folder of tests says in its tests.mk how it is built. All of it uses the staged installation.
+export PKG_CONFIG_PATH := $(abspath $(STAGE))/lib/pkgconfig:$(PKG_CONFIG_PATH)
+
+# Command lines of programs that print TAP, and what has to be made before they run.
+TESTS := 'c-tests/cargo-tap --locked --target-dir $T' 'man/check'
+TEST_FILES :=
+# Defined recursively: they run when a rule needs them, after the stage is there.
+RDMA_VERBS_CFLAGS = $(shell pkg-config --cflags rdma_verbs)
+RDMA_VERBS_LIBS = $(shell pkg-config --libs rdma_verbs) -Wl,-rpath,$(abspath $(STAGE))/lib
+TEST_CFLAGS = -std=gnu11 -g -O1 -Wall -Wextra -Werror
+
+include $(wildcard c-tests/*/*.mk)
+
+.PHONY: check
+check: setup stage
+	$(MAKE) $(TEST_FILES)
+	c-tests/run-tap -j $(shell nproc) $(TESTS)
+
+## Setting up
+
+# All that `make check` and `make demo` need; `make` alone needs less.
+export SETUP
+.PHONY: setup setup-build
+setup:
+	@c-tests/setup all
+setup-build:
+	@c-tests/setup build

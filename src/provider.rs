@@ -1,0 +1,329 @@
+//! The verbs below: which library they come from, and how they are called.
+//!
+//! The data path (posting, polling, arming) lives in the operations table of an object's device context, as
+//! libibverbs's own inlines find it; a provider library may export it under its usual names and then comes
+//! first. The control functions are exported by libibverbs, or by whatever library stands in for it.
+
+use crate::errno::{self, Errno};
+use crate::sys::{ibv_comp_channel, ibv_cq, ibv_mr, ibv_pd, ibv_qp, ibv_recv_wr, ibv_send_wr, ibv_srq, ibv_wc};
+use crate::view::{Cq, Mr, Qp, Srq};
+use libc::{c_char, c_int, c_uint, c_void, size_t};
+use once_cell::sync::OnceCell;
+use std::cell::LazyCell;
+use std::ffi::CStr;
+use std::mem;
+use std::ptr::{self, NonNull};
+use std::slice;
+
+type PostSend = unsafe extern "C" fn(*mut ibv_qp, *mut ibv_send_wr, *mut *mut ibv_send_wr) -> c_int;
+type PostRecv = unsafe extern "C" fn(*mut ibv_qp, *mut ibv_recv_wr, *mut *mut ibv_recv_wr) -> c_int;
+type PostSrqRecv = unsafe extern "C" fn(*mut ibv_srq, *mut ibv_recv_wr, *mut *mut ibv_recv_wr) -> c_int;
+type PollCq = unsafe extern "C" fn(*mut ibv_cq, c_int, *mut ibv_wc) -> c_int;
+type ReqNotifyCq = unsafe extern "C" fn(*mut ibv_cq, c_int) -> c_int;
+type RegMr = unsafe extern "C" fn(*mut ibv_pd, *mut c_void, size_t, c_int) -> *mut ibv_mr;
+type DeregMr = unsafe extern "C" fn(*mut ibv_mr) -> c_int;
+type GetCqEvent = unsafe extern "C" fn(*mut ibv_comp_channel, *mut *mut ibv_cq, *mut *mut c_void) -> c_int;
+type AckCqEvents = unsafe extern "C" fn(*mut ibv_cq, c_uint);
+
+/// The environment variable that names the provider library, by path or soname. Empty counts as unset.
+const VARIABLE: &CStr = c"RDMA_VERBS_PROVIDER";
+/// Where the process's own verbs come from when no definition is visible yet.
+const LIBIBVERBS: &CStr = c"libibverbs.so.1";
+
+/// The functions of the provider.
+pub(crate) struct Provider {
+    // None: the object's operations table has it.
+    post_send: Option<PostSend>,
+    post_recv: Option<PostRecv>,
+    post_srq_recv: Option<PostSrqRecv>,
+    poll_cq: Option<PollCq>,
+    req_notify_cq: Option<ReqNotifyCq>,
+    // Err: what a call that needs it is answered.
+    reg_mr: Result<RegMr, Errno>,
+    dereg_mr: Result<DeregMr, Errno>,
+    get_cq_event: Result<GetCqEvent, Errno>,
+    ack_cq_events: Result<AckCqEvents, Errno>,
+}
+
+/// The outcome of loading, good or bad: a failure is not tried again on every post.
+static PROVIDER: OnceCell<Result<Provider, Errno>> = OnceCell::new();
+
+impl Provider {
+    /// The provider of this process, loaded by the first call.
+    #[inline]
+    pub(crate) fn get() -> Result<&'static Provider, Errno> {
+        match PROVIDER.get() {
+            Some(outcome) => outcome.as_ref().map_err(|reason| *reason),
+            None => Provider::first(),
+        }
+    }
+
+    #[cold]
+    fn first() -> Result<&'static Provider, Errno> {
+        let outcome = PROVIDER.get_or_init(load);
+        // The loader has used it.
+        errno::clear();
+        outcome.as_ref().map_err(|reason| *reason)
+    }
+
+    #[inline]
+    pub(crate) fn post_send(&self, qp: Qp, wr: &mut ibv_send_wr) -> Result<(), Errno> {
+        // SAFETY: `ops` is plain data that drivers fill before a program sees the context.
+        let table = || unsafe { (*qp.context().as_ptr()).ops.post_send };
+        let post = self.post_send.or_else(table).ok_or(Errno::EOPNOTSUPP)?;
+        let mut bad = ptr::null_mut();
+        // SAFETY: the entry's caller vouches for the queue pair and the list; the request is complete.
+        let result = unsafe { post(qp.as_ptr(), wr, &mut bad) };
+        errno::check(result, Errno::ENOMEM)
+    }
+
+    #[inline]
+    pub(crate) fn post_recv(&self, qp: Qp, wr: &mut ibv_recv_wr) -> Result<(), Errno> {
+        // SAFETY: `ops` is plain data that drivers fill before a program sees the context.
+        let table = || unsafe { (*qp.context().as_ptr()).ops.post_recv };
+        let post = self.post_recv.or_else(table).ok_or(Errno::EOPNOTSUPP)?;
+        let mut bad = ptr::null_mut();
+        // SAFETY: the entry's caller vouches for the queue pair and the list; the request is complete.
+        let result = unsafe { post(qp.as_ptr(), wr, &mut bad) };
+        errno::check(result, Errno::ENOMEM)
+    }
+
+    #[inline]
+    pub(crate) fn post_srq_recv(&self, srq: Srq, wr: &mut ibv_recv_wr) -> Result<(), Errno> {
+        // SAFETY: `ops` is plain data that drivers fill before a program sees the context.
+        let table = || unsafe { (*srq.context().as_ptr()).ops.post_srq_recv };
+        let post = self.post_srq_recv.or_else(table).ok_or(Errno::EOPNOTSUPP)?;
+        let mut bad = ptr::null_mut();
+        // SAFETY: the entry's caller vouches for the queue and the list; the request is complete.
+        let result = unsafe { post(srq.as_ptr(), wr, &mut bad) };
+        errno::check(result, Errno::ENOMEM)
+    }
+
+    /// Asks for one completion; the provider's own answer, which is no errno convention.
+    #[inline]
+    pub(crate) fn poll_cq(&self, cq: Cq, wc: NonNull<ibv_wc>) -> Result<c_int, Errno> {
+        // SAFETY: `ops` is plain data that drivers fill before a program sees the context.
+        let table = || unsafe { (*cq.context().as_ptr()).ops.poll_cq };
+        let poll = self.poll_cq.or_else(table).ok_or(Errno::EOPNOTSUPP)?;
+        // SAFETY: the entry's caller vouches for the queue and for room for one completion.
+        Ok(unsafe { poll(cq.as_ptr(), 1, wc.as_ptr()) })
+    }
+
+    /// Arms the queue for its next completion of any kind.
+    #[inline]
+    pub(crate) fn req_notify_cq(&self, cq: Cq) -> Result<(), Errno> {
+        // SAFETY: `ops` is plain data that drivers fill before a program sees the context.
+        let table = || unsafe { (*cq.context().as_ptr()).ops.req_notify_cq };
+        let arm = self.req_notify_cq.or_else(table).ok_or(Errno::EOPNOTSUPP)?;
+        // Polling may have used it.
+        errno::clear();
+        // SAFETY: the entry's caller vouches for the queue.
+        let result = unsafe { arm(cq.as_ptr(), 0) };
+        errno::check(result, Errno::EIO)
+    }
+
+    /// Waits for an event of any queue on `channel` and acknowledges it to the queue that it belongs to.
+    pub(crate) fn wait_for_cq_event(&self, channel: NonNull<ibv_comp_channel>) -> Result<(), Errno> {
+        // Both, before the wait: an event that cannot be acknowledged would keep its queue from being destroyed.
+        let get = self.get_cq_event?;
+        let ack = self.ack_cq_events?;
+        let mut cq = ptr::null_mut();
+        let mut context = ptr::null_mut();
+        errno::clear();
+        // SAFETY: the entry's caller vouches for the channel.
+        let result = unsafe { get(channel.as_ptr(), &mut cq, &mut context) };
+        errno::check(result, Errno::EIO)?;
+        if cq.is_null() {
+            return Err(Errno::EIO);
+        }
+        // SAFETY: the queue that the provider has just named.
+        unsafe { ack(cq, 1) };
+        Ok(())
+    }
+
+    pub(crate) fn reg_mr(
+        &self,
+        pd: NonNull<ibv_pd>,
+        addr: *mut c_void,
+        length: size_t,
+        access: c_int,
+    ) -> Result<*mut ibv_mr, Errno> {
+        let register = self.reg_mr?;
+        // SAFETY: the entry's caller vouches for the protection domain; a bad range is the kernel's to refuse.
+        let mr = unsafe { register(pd.as_ptr(), addr, length, access) };
+        if mr.is_null() { Err(errno::left_by_provider(Errno::EIO)) } else { Ok(mr) }
+    }
+
+    pub(crate) fn dereg_mr(&self, mr: Mr) -> Result<(), Errno> {
+        let deregister = self.dereg_mr?;
+        // SAFETY: the entry's caller vouches for the region.
+        let result = unsafe { deregister(mr.as_ptr()) };
+        errno::check(result, Errno::EIO)
+    }
+}
+
+/// A handle of `dlsym`. It is never closed: functions found in it stay for the life of the process.
+#[derive(Clone, Copy)]
+struct Library(*mut c_void);
+
+impl Library {
+    /// Whatever is visible in the process, interposers first.
+    const PROCESS: Library = Library(libc::RTLD_DEFAULT);
+
+    fn open(name: &CStr) -> Option<Library> {
+        // SAFETY: a C string; the constructors that run are those of the library that was asked for.
+        let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
+        NonNull::new(handle).map(|handle| Library(handle.as_ptr()))
+    }
+
+    /// The default version of a function, which is the one whose structs the headers describe.
+    ///
+    /// # Safety
+    /// * `F` is the function pointer type of every function of that name.
+    unsafe fn function<F>(self, name: &CStr) -> Option<F> {
+        const { assert!(size_of::<F>() == size_of::<*mut c_void>()) };
+        // SAFETY: a C string, and a handle that is never closed.
+        let symbol = unsafe { libc::dlsym(self.0, name.as_ptr()) };
+        // SAFETY: POSIX lets dlsym's result be used as a function pointer; its type is the caller's promise.
+        (!symbol.is_null()).then(|| unsafe { mem::transmute_copy(&symbol) })
+    }
+}
+
+/// Where the functions of a provider are found.
+struct Source {
+    /// Asked for every function.
+    library: Option<Library>,
+    /// Opened and asked for the control functions that `library` does not have; or what is answered for them.
+    behind: LazyCell<Result<Library, Errno>>,
+}
+
+impl Source {
+    /// The library of that name, and nothing else.
+    fn named(library: Library) -> Source {
+        Source { library: Some(library), behind: LazyCell::new(|| Err(Errno::EOPNOTSUPP)) }
+    }
+
+    /// The process's own verbs.
+    fn process() -> Source {
+        Source {
+            library: Some(Library::PROCESS),
+            behind: LazyCell::new(|| Library::open(LIBIBVERBS).ok_or(Errno::ELIBACC)),
+        }
+    }
+
+    /// The operations tables alone. In a static program dlopen would bring a second libibverbs, and the
+    /// program's objects belong to the first.
+    fn tables() -> Source {
+        Source { library: None, behind: LazyCell::new(|| Err(Errno::ELIBACC)) }
+    }
+
+    /// # Safety
+    /// * As for [`Library::function`].
+    unsafe fn data_path<F>(&self, name: &CStr) -> Option<F> {
+        // SAFETY: the caller's promise.
+        self.library.and_then(|library| unsafe { library.function(name) })
+    }
+
+    /// # Safety
+    /// * As for [`Library::function`].
+    unsafe fn control<F>(&self, name: &CStr) -> Result<F, Errno> {
+        // SAFETY: the caller's promise.
+        if let Some(function) = self.library.and_then(|library| unsafe { library.function(name) }) {
+            return Ok(function);
+        }
+        let library = (*self.behind)?;
+        // SAFETY: the caller's promise.
+        unsafe { library.function(name) }.ok_or(Errno::EOPNOTSUPP)
+    }
+}
+
+/// Finds the provider; runs once in a process.
+fn load() -> Result<Provider, Errno> {
+    let is_static = program_is_static();
+    let source = match named_provider() {
+        None if is_static => Source::tables(),
+        None => Source::process(),
+        Some(name) if is_static => {
+            report(name, c"a static program cannot load a library");
+            return Err(Errno::ELIBACC);
+        }
+        Some(name) => match Library::open(name) {
+            Some(library) => Source::named(library),
+            None => {
+                report(name, loader_error());
+                return Err(Errno::ELIBACC);
+            }
+        },
+    };
+    Ok(Provider {
+        // SAFETY: the type of this verb in <infiniband/verbs.h>; so in the lines below.
+        post_send: unsafe { source.data_path(c"ibv_post_send") },
+        // SAFETY: as above.
+        post_recv: unsafe { source.data_path(c"ibv_post_recv") },
+        // SAFETY: as above.
+        post_srq_recv: unsafe { source.data_path(c"ibv_post_srq_recv") },
+        // SAFETY: as above.
+        poll_cq: unsafe { source.data_path(c"ibv_poll_cq") },
+        // SAFETY: as above.
+        req_notify_cq: unsafe { source.data_path(c"ibv_req_notify_cq") },
+        // SAFETY: as above.
+        reg_mr: unsafe { source.control(c"ibv_reg_mr") },
+        // SAFETY: as above.
+        dereg_mr: unsafe { source.control(c"ibv_dereg_mr") },
+        // SAFETY: as above.
+        get_cq_event: unsafe { source.control(c"ibv_get_cq_event") },
+        // SAFETY: as above.
+        ack_cq_events: unsafe { source.control(c"ibv_ack_cq_events") },
+    })
+}
+
+unsafe extern "C" {
+    /// `secure_getenv(3)`, which the libc crate does not declare for Linux.
+    fn secure_getenv(name: *const c_char) -> *mut c_char;
+}
+
+/// The value of `RDMA_VERBS_PROVIDER`, unless it is empty or the program runs with privileges of its file.
+fn named_provider() -> Option<&'static CStr> {
+    // SAFETY: a C string. A program that changes its environment while threads read it is on its own, as in C.
+    let value = NonNull::new(unsafe { secure_getenv(VARIABLE.as_ptr()) })?;
+    // SAFETY: a C string of the environment; used before this call of the library returns.
+    let value = unsafe { CStr::from_ptr(value.as_ptr()) };
+    (!value.is_empty()).then_some(value)
+}
+
+/// Whether the program was linked without a dynamic loader, which its program headers would name.
+fn program_is_static() -> bool {
+    unsafe extern "C" fn look(object: *mut libc::dl_phdr_info, _size: size_t, found: *mut c_void) -> c_int {
+        // SAFETY: dl_iterate_phdr hands in a description that is valid during the callback.
+        let object = unsafe { &*object };
+        // SAFETY: the program header table of a loaded object, which stays in memory.
+        let headers = unsafe { slice::from_raw_parts(object.dlpi_phdr, object.dlpi_phnum.into()) };
+        // SAFETY: the `bool` below, for which no other reference exists.
+        let found = unsafe { &mut *found.cast::<bool>() };
+        *found = headers.iter().any(|header| header.p_type == libc::PT_INTERP);
+        // The program itself is the first object: no need to see another.
+        1
+    }
+    let mut has_loader = false;
+    // SAFETY: the callback matches the pointer that it is handed.
+    unsafe { libc::dl_iterate_phdr(Some(look), (&raw mut has_loader).cast()) };
+    !has_loader
+}
+
+/// Why the last dlopen failed.
+fn loader_error() -> &'static CStr {
+    // SAFETY: has no preconditions.
+    match NonNull::new(unsafe { libc::dlerror() }) {
+        // SAFETY: a C string that stays until this thread's next call of the loader; `load` reports it at once.
+        Some(text) => unsafe { CStr::from_ptr(text.as_ptr()) },
+        None => c"unknown error of the loader",
+    }
+}
+
+/// One line on standard error, in one write so that it stays whole; nothing is left to do where that fails.
+fn report(name: &CStr, why: &CStr) {
+    let [variable, name, why] = [VARIABLE, name, why].map(CStr::to_string_lossy);
+    let line = format!("librdma_verbs: {variable}={name} does not load: {why}").replace(char::is_control, " ") + "\n";
+    // SAFETY: bytes of a string that lives until the end of this function.
+    unsafe { libc::write(libc::STDERR_FILENO, line.as_ptr().cast(), line.len()) };
+}
