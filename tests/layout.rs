@@ -26,6 +26,7 @@ macro_rules! layout {
         $(
             let path = stringify!($($field).+).replace(' ', "");
             // SAFETY: the projection is never called.
+            #[allow(unused_unsafe, reason = "only a field of a union needs it")]
             let size = size_of_field(|object: &$type| unsafe { &object.$($field).+ });
             check($c, &format!("offsetof(struct {}, {path}) == {}", stringify!($type), offset_of!($type, $($field).+)));
             check($c, &format!("sizeof(((struct {} *)0)->{path}) == {size}", stringify!($type)));

@@ -1,0 +1,1 @@
+TESTS += 'c-tests/build/every-clang $T/clang'
