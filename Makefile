@@ -66,11 +66,12 @@ $(DIST)/$(SONAME) $(DIST)/librdma_verbs.so: $(SO)
 	ln -sf $(<F) $@
 
 # One object that shows nothing but the exported names: two Rust libraries in one program would clash in the symbols
-# of Rust's standard library. Without the LLVM sections, which the plugin of an older LLVM cannot read.
+# of Rust's standard library; groups are dissolved, because another archive may have one of the same name. Without the
+# LLVM sections, which the plugin of an older LLVM cannot read.
 $(A): $(RUST_A) src/rdma_verbs.map Makefile
 	mkdir -p $(@D)
 	printf '%s\n' $(EXPORTS) >$(DIST)/exports
-	$(CC) -r -nostdlib -o $(DIST)/rdma_verbs.o -Wl,--gc-sections $(EXPORTS:%=-Wl,-u,%) $(RUST_A)
+	$(CC) -r -nostdlib -o $(DIST)/rdma_verbs.o -Wl,--gc-sections,--force-group-allocation $(EXPORTS:%=-Wl,-u,%) $(RUST_A)
 	$(OBJCOPY) --keep-global-symbols=$(DIST)/exports --remove-section=.llvmbc --remove-section=.llvmcmd \
 		$(DIST)/rdma_verbs.o
 	rm -f $@
@@ -88,28 +89,27 @@ clean:
 
 .PHONY: install
 install: all
-	$(INSTALL) -d $(DESTDIR)$(libdir) $(DESTDIR)$(pkgconfigdir) $(DESTDIR)$(includedir)/rdma_verbs/rdma
-	$(INSTALL_PROGRAM) $(SO) $(DESTDIR)$(libdir)/
-	ln -sf $(notdir $(SO)) $(DESTDIR)$(libdir)/$(SONAME)
-	ln -sf $(SONAME) $(DESTDIR)$(libdir)/librdma_verbs.so
-	$(INSTALL_DATA) $(A) $(DESTDIR)$(libdir)/
-	$(INSTALL_DATA) include/rdma/rdma_verbs.h $(DESTDIR)$(includedir)/rdma_verbs/rdma/
+	$(INSTALL) -d '$(DESTDIR)$(libdir)' '$(DESTDIR)$(pkgconfigdir)' '$(DESTDIR)$(includedir)/rdma_verbs/rdma'
+	$(INSTALL_PROGRAM) $(SO) '$(DESTDIR)$(libdir)/'
+	ln -sf $(notdir $(SO)) '$(DESTDIR)$(libdir)/$(SONAME)'
+	ln -sf $(SONAME) '$(DESTDIR)$(libdir)/librdma_verbs.so'
+	$(INSTALL_DATA) $(A) '$(DESTDIR)$(libdir)/'
+	$(INSTALL_DATA) include/rdma/rdma_verbs.h '$(DESTDIR)$(includedir)/rdma_verbs/rdma/'
 	sed -e 's|@prefix@|$(prefix)|' -e 's|@exec_prefix@|$(exec_prefix)|' -e 's|@libdir@|$(libdir)|' \
-		-e 's|@includedir@|$(includedir)|' -e 's|@VERSION@|$(VERSION)|' \
-		pkgconfig/rdma_verbs.pc.in >$(DIST)/rdma_verbs.pc
-	$(INSTALL_DATA) $(DIST)/rdma_verbs.pc $(DESTDIR)$(pkgconfigdir)/
-	$(INSTALL) -d $(DESTDIR)$(mandir)/man3 $(DESTDIR)$(mandir)/man7
+		-e 's|@includedir@|$(includedir)|' -e 's|@VERSION@|$(VERSION)|' pkgconfig/rdma_verbs.pc.in | \
+		$(INSTALL_DATA) /dev/stdin '$(DESTDIR)$(pkgconfigdir)/rdma_verbs.pc'
+	$(INSTALL) -d '$(DESTDIR)$(mandir)/man3' '$(DESTDIR)$(mandir)/man7'
 	for page in $(MAN3:man/%.3=%); do \
-		$(INSTALL_DATA) man/$$page.3 $(DESTDIR)$(mandir)/man3/$$page$(man3ext) || exit 1; \
+		$(INSTALL_DATA) man/$$page.3 '$(DESTDIR)$(mandir)/man3/'$$page$(man3ext) || exit 1; \
 	done
-	$(INSTALL_DATA) $(MAN7) $(DESTDIR)$(mandir)/man7/
+	$(INSTALL_DATA) $(MAN7) '$(DESTDIR)$(mandir)/man7/'
 
 .PHONY: uninstall
 uninstall:
-	rm -f $(DESTDIR)$(libdir)/$(notdir $(SO)) $(DESTDIR)$(libdir)/$(SONAME) $(DESTDIR)$(libdir)/librdma_verbs.so \
-		$(DESTDIR)$(libdir)/$(notdir $(A)) $(DESTDIR)$(pkgconfigdir)/rdma_verbs.pc \
-		$(MAN3:man/%.3=$(DESTDIR)$(mandir)/man3/%$(man3ext)) $(MAN7:man/%=$(DESTDIR)$(mandir)/man7/%)
-	rm -rf $(DESTDIR)$(includedir)/rdma_verbs
+	rm -f $(foreach file,$(notdir $(SO) $(A)) $(SONAME) librdma_verbs.so,'$(DESTDIR)$(libdir)/$(file)') \
+		'$(DESTDIR)$(pkgconfigdir)/rdma_verbs.pc' \
+		$(foreach page,$(MAN3:man/%.3=man3/%$(man3ext)) $(MAN7:man/%=man7/%),'$(DESTDIR)$(mandir)/$(page)')
+	rm -rf '$(DESTDIR)$(includedir)/rdma_verbs'
 
 # What the tests are built against: an installation, as a user has it.
 STAGE := $T/stage
@@ -125,9 +125,10 @@ export PKG_CONFIG_PATH := $(abspath $(STAGE))/lib/pkgconfig:$(PKG_CONFIG_PATH)
 # Command lines of programs that print TAP, and what has to be made before they run.
 TESTS := 'c-tests/cargo-tap --locked --target-dir $T' 'man/check'
 TEST_FILES :=
-# Defined recursively: they run when a rule needs them, after the stage is there.
-RDMA_VERBS_CFLAGS = $(shell pkg-config --cflags rdma_verbs)
-RDMA_VERBS_LIBS = $(shell pkg-config --libs rdma_verbs) -Wl,-rpath,$(abspath $(STAGE))/lib
+# Defined recursively: they run when a rule needs them, after the stage is there. ($(shell) does not see exports.)
+staged = $(or $(shell PKG_CONFIG_PATH='$(PKG_CONFIG_PATH)' pkg-config $1 rdma_verbs),$(error type `make stage` first))
+RDMA_VERBS_CFLAGS = $(call staged,--cflags)
+RDMA_VERBS_LIBS = $(call staged,--libs) -Wl,-rpath,$(abspath $(STAGE))/lib
 TEST_CFLAGS = -std=gnu11 -g -O1 -Wall -Wextra -Werror
 
 include $(wildcard c-tests/*/*.mk)
