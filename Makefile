@@ -131,7 +131,7 @@ RDMA_VERBS_CFLAGS = $(call staged,--cflags)
 RDMA_VERBS_LIBS = $(call staged,--libs) -Wl,-rpath,$(abspath $(STAGE))/lib
 TEST_CFLAGS = -std=gnu11 -g -O1 -Wall -Wextra -Werror
 
-include $(wildcard c-tests/*/*.mk)
+include $(wildcard c-tests/*/*.mk) benches/bench.mk
 
 .PHONY: check
 check: setup stage

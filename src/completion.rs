@@ -9,14 +9,23 @@ use std::num::NonZeroI32;
 use std::ptr::NonNull;
 
 /// Fills `wc` with the next completion of `cq`, waiting on `channel` where there is none yet.
+#[inline(always)]
 pub(crate) fn next(cq: Option<Cq>, channel: Option<NonNull<ibv_comp_channel>>, wc: *mut ibv_wc) -> Result<(), Errno> {
     let wc = NonNull::new(wc).ok_or(Errno::EINVAL)?;
     let cq = cq.ok_or(Errno::EINVAL)?;
     let provider = Provider::get()?;
+    if found(provider.poll_cq(cq, wc)?)? { Ok(()) } else { wait(provider, cq, channel, wc) }
+}
+
+/// As [`next`], where the first look found nothing.
+#[cold]
+fn wait(
+    provider: &Provider,
+    cq: Cq,
+    channel: Option<NonNull<ibv_comp_channel>>,
+    wc: NonNull<ibv_wc>,
+) -> Result<(), Errno> {
     loop {
-        if found(provider.poll_cq(cq, wc)?)? {
-            return Ok(());
-        }
         provider.req_notify_cq(cq)?;
         // What came between the first look and the arming raises no event.
         if found(provider.poll_cq(cq, wc)?)? {
@@ -24,6 +33,9 @@ pub(crate) fn next(cq: Option<Cq>, channel: Option<NonNull<ibv_comp_channel>>, w
         }
         // An event of another queue on a shared channel is acknowledged as that queue's, and the wait goes on.
         provider.wait_for_cq_event(channel.ok_or(Errno::EINVAL)?)?;
+        if found(provider.poll_cq(cq, wc)?)? {
+            return Ok(());
+        }
     }
 }
 

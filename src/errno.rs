@@ -40,52 +40,14 @@ fn location() -> *mut c_int {
     unsafe { libc::__errno_location() }
 }
 
-/// Sets `errno` to 0, so that a provider which reports -1 can be asked whether it set one.
-pub(crate) fn clear() {
-    let errno = location();
-    // SAFETY: the C library keeps a thread's errno for as long as the thread runs.
-    unsafe { *errno = 0 }
-}
-
-/// What a provider that reported failure without naming a reason left in `errno` since [`clear`];
-/// `otherwise` where that is nothing an errno can be.
-#[cold]
-pub(crate) fn left_by_provider(otherwise: Errno) -> Errno {
-    let errno = location();
-    // SAFETY: the C library keeps a thread's errno for as long as the thread runs.
-    let value = unsafe { *errno };
-    match NonZeroI32::new(value) {
-        None => otherwise,
-        Some(value) if value.get() == -1 || value.get() == c_int::MIN => otherwise,
-        Some(value) => Errno::from_value(value),
-    }
-}
-
-/// What a verb's integer result means, by value, whatever the provider's convention is: 0 is success; another
-/// value is an errno of either sign; a bare -1 leaves the reason in `errno`, or is the reason `otherwise`.
-#[inline]
-pub(crate) fn check(result: c_int, otherwise: Errno) -> Result<(), Errno> {
-    if result == 0 { Ok(()) } else { Err(reason(result, otherwise)) }
-}
-
-#[cold]
-fn reason(result: c_int, otherwise: Errno) -> Errno {
-    match NonZeroI32::new(result) {
-        Some(value) if value.get() != -1 => Errno::from_value(value),
-        _ => left_by_provider(otherwise),
-    }
-}
-
-/// The `errno` of one call: what it was when the caller came, and what it will be when the caller goes.
-///
-/// In between `errno` belongs to the provider. It is 0 when the first provider function runs.
+/// The `errno` of one call into another library: 0 when it begins, and after a success what it was before.
 pub(crate) struct Call {
     errno: *mut c_int,
     before: c_int,
 }
 
 impl Call {
-    /// The first thing that an entry does: before the provider is loaded, because loading changes `errno`.
+    /// Right before the call. From 0 one can tell whether a provider that reports -1 has set a reason.
     #[inline]
     pub(crate) fn begin() -> Call {
         let errno = location();
@@ -96,39 +58,94 @@ impl Call {
         Call { errno, before }
     }
 
-    /// The last thing that an entry does: 0 and the caller's own `errno`, or -1 and the reason.
+    /// What a verb's integer result means, by value, whatever the provider's convention is: 0 is success; another
+    /// value is an errno of either sign; a bare -1 leaves the reason in `errno`, or is the reason `otherwise`.
     #[inline]
-    pub(crate) fn status(self, outcome: Result<(), Errno>) -> c_int {
-        match outcome {
-            Ok(()) => self.leave(self.before, 0),
-            Err(reason) => self.leave(reason.0.get(), -1),
+    pub(crate) fn check(self, result: c_int, otherwise: Errno) -> Result<(), Errno> {
+        if result == 0 {
+            self.restore();
+            Ok(())
+        } else {
+            Err(reason(result, otherwise))
         }
     }
 
-    /// As [`Call::status`], for the functions that return how many completions they found, which is 1.
+    /// The object that a verb returned; a NULL leaves the reason as a bare -1 does.
     #[inline]
-    pub(crate) fn one(self, outcome: Result<(), Errno>) -> c_int {
-        match outcome {
-            Ok(()) => self.leave(self.before, 1),
-            Err(reason) => self.leave(reason.0.get(), -1),
+    pub(crate) fn object<T>(self, result: *mut T, otherwise: Errno) -> Result<*mut T, Errno> {
+        if result.is_null() {
+            Err(left_by_provider(otherwise))
+        } else {
+            self.restore();
+            Ok(result)
         }
     }
 
-    /// As [`Call::status`], for the functions that return an object, or NULL and the reason.
+    /// After a call whose result says nothing about `errno`.
     #[inline]
-    pub(crate) fn object<T>(self, outcome: Result<*mut T, Errno>) -> *mut T {
-        match outcome {
-            Ok(object) => self.leave(self.before, object),
-            Err(reason) => self.leave(reason.0.get(), std::ptr::null_mut()),
-        }
-    }
-
-    #[inline]
-    fn leave<T>(&self, errno: c_int, result: T) -> T {
+    pub(crate) fn restore(self) {
         // SAFETY: `begin` ran on this thread (a raw pointer keeps `Call` from leaving it), whose errno this is.
-        unsafe { *self.errno = errno };
-        result
+        unsafe { *self.errno = self.before };
     }
+}
+
+#[cold]
+#[inline(never)]
+fn reason(result: c_int, otherwise: Errno) -> Errno {
+    match NonZeroI32::new(result) {
+        Some(value) if value.get() != -1 => Errno::from_value(value),
+        _ => left_by_provider(otherwise),
+    }
+}
+
+/// What a provider that reported failure without naming a reason left in `errno` since [`Call::begin`];
+/// `otherwise` where that is nothing an errno can be.
+#[cold]
+fn left_by_provider(otherwise: Errno) -> Errno {
+    let errno = location();
+    // SAFETY: the C library keeps a thread's errno for as long as the thread runs.
+    let value = unsafe { *errno };
+    match NonZeroI32::new(value) {
+        None => otherwise,
+        Some(value) if value.get() == -1 || value.get() == c_int::MIN => otherwise,
+        Some(value) => Errno::from_value(value),
+    }
+}
+
+/// What an entry returns: 0, and `errno` is as the caller left it; or -1 and the reason.
+#[inline]
+pub(crate) fn status(outcome: Result<(), Errno>) -> c_int {
+    match outcome {
+        Ok(()) => 0,
+        Err(reason) => leave(reason, -1),
+    }
+}
+
+/// As [`status`], for the functions that return how many completions they found, which is 1.
+#[inline]
+pub(crate) fn one(outcome: Result<(), Errno>) -> c_int {
+    match outcome {
+        Ok(()) => 1,
+        Err(reason) => leave(reason, -1),
+    }
+}
+
+/// As [`status`], for the functions that return an object, or NULL and the reason.
+#[inline]
+pub(crate) fn object<T>(outcome: Result<*mut T, Errno>) -> *mut T {
+    match outcome {
+        Ok(object) => object,
+        Err(reason) => leave(reason, std::ptr::null_mut()),
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn leave<T>(reason: Errno, result: T) -> T {
+    let errno = location();
+    // SAFETY: the C library keeps a thread's errno for as long as the thread runs.
+    unsafe { *errno = reason.0.get() };
+    result
 }
 
 #[cfg(test)]
@@ -147,8 +164,9 @@ mod tests {
     }
 
     fn checked(result: c_int, left: c_int, otherwise: Errno) -> Result<(), c_int> {
+        let call = Call::begin();
         set(left);
-        check(result, otherwise).map_err(Errno::get)
+        call.check(result, otherwise).map_err(Errno::get)
     }
 
     #[test]
@@ -197,16 +215,15 @@ mod tests {
             let call = Call::begin();
             prop_assert_eq!(get(), 0);
             set(scribble);
-            prop_assert_eq!(call.status(Ok(())), 0);
+            prop_assert_eq!(call.check(0, Errno::EIO), Ok(()));
+            prop_assert_eq!(status(Ok(())), 0);
             prop_assert_eq!(get(), before);
         }
 
         #[test]
-        fn failure_sets_the_reason(before: c_int, scribble: c_int) {
+        fn failure_sets_the_reason(before: c_int) {
             set(before);
-            let call = Call::begin();
-            set(scribble);
-            prop_assert_eq!(call.status(Err(Errno::ENOTCONN)), -1);
+            prop_assert_eq!(status(Err(Errno::ENOTCONN)), -1);
             prop_assert_eq!(get(), libc::ENOTCONN);
         }
     }

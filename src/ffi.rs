@@ -4,7 +4,7 @@
 //! The documentation of each entry is what cbindgen copies into `include/rdma/rdma_verbs.h`, so it speaks C.
 
 use crate::completion;
-use crate::errno::Call;
+use crate::errno;
 use crate::post::{self, Datagram, Remote};
 use crate::refusal::Buffer;
 use crate::registration;
@@ -32,10 +32,9 @@ use libc::{c_int, c_void, size_t};
 /// - `addr` is device memory of `length` bytes until the region is gone.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rdma_reg_msgs(id: *mut rdma_cm_id, addr: *mut c_void, length: size_t) -> *mut ibv_mr {
-    let call = Call::begin();
     // SAFETY: `id` is a valid object.
     let id = unsafe { CmId::new(id) };
-    call.object(registration::register(id, addr, length, access::LOCAL_WRITE))
+    errno::object(registration::register(id, addr, length, access::LOCAL_WRITE))
 }
 
 /// Registers a buffer that the peer may read by RDMA.
@@ -55,10 +54,9 @@ pub unsafe extern "C" fn rdma_reg_msgs(id: *mut rdma_cm_id, addr: *mut c_void, l
 /// - `addr` is device memory of `length` bytes until the region is gone.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rdma_reg_read(id: *mut rdma_cm_id, addr: *mut c_void, length: size_t) -> *mut ibv_mr {
-    let call = Call::begin();
     // SAFETY: `id` is a valid object.
     let id = unsafe { CmId::new(id) };
-    call.object(registration::register(id, addr, length, access::LOCAL_WRITE | access::REMOTE_READ))
+    errno::object(registration::register(id, addr, length, access::LOCAL_WRITE | access::REMOTE_READ))
 }
 
 /// Registers a buffer that the peer may write by RDMA.
@@ -78,10 +76,9 @@ pub unsafe extern "C" fn rdma_reg_read(id: *mut rdma_cm_id, addr: *mut c_void, l
 /// - `addr` is device memory of `length` bytes until the region is gone.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rdma_reg_write(id: *mut rdma_cm_id, addr: *mut c_void, length: size_t) -> *mut ibv_mr {
-    let call = Call::begin();
     // SAFETY: `id` is a valid object.
     let id = unsafe { CmId::new(id) };
-    call.object(registration::register(id, addr, length, access::LOCAL_WRITE | access::REMOTE_WRITE))
+    errno::object(registration::register(id, addr, length, access::LOCAL_WRITE | access::REMOTE_WRITE))
 }
 
 /// Gives a memory region back. No posted request may still use it.
@@ -101,10 +98,9 @@ pub unsafe extern "C" fn rdma_reg_write(id: *mut rdma_cm_id, addr: *mut c_void, 
 /// - `mr` is a valid object, and nobody uses it during or after a call that returns 0.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rdma_dereg_mr(mr: *mut ibv_mr) -> c_int {
-    let call = Call::begin();
     // SAFETY: `mr` is a valid object.
     let mr = unsafe { Mr::new(mr) };
-    call.status(registration::deregister(mr))
+    errno::status(registration::deregister(mr))
 }
 
 /// Posts a receive into several buffers.
@@ -135,10 +131,9 @@ pub unsafe extern "C" fn rdma_post_recvv(
     sgl: *mut ibv_sge,
     nsge: c_int,
 ) -> c_int {
-    let call = Call::begin();
     // SAFETY: `id` is a valid object.
     let id = unsafe { CmId::new(id) };
-    call.status(post::recvv(id, context, sgl, nsge))
+    errno::status(post::recvv(id, context, sgl, nsge))
 }
 
 /// Posts a send from several buffers.
@@ -172,10 +167,9 @@ pub unsafe extern "C" fn rdma_post_sendv(
     nsge: c_int,
     flags: c_int,
 ) -> c_int {
-    let call = Call::begin();
     // SAFETY: `id` is a valid object.
     let id = unsafe { CmId::new(id) };
-    call.status(post::sendv(id, context, sgl, nsge, flags))
+    errno::status(post::sendv(id, context, sgl, nsge, flags))
 }
 
 /// Posts an RDMA read of the peer's memory into several buffers.
@@ -206,10 +200,9 @@ pub unsafe extern "C" fn rdma_post_readv(
     remote_addr: u64,
     rkey: u32,
 ) -> c_int {
-    let call = Call::begin();
     // SAFETY: `id` is a valid object.
     let id = unsafe { CmId::new(id) };
-    call.status(post::readv(id, context, sgl, nsge, flags, Remote { addr: remote_addr, rkey }))
+    errno::status(post::readv(id, context, sgl, nsge, flags, Remote { addr: remote_addr, rkey }))
 }
 
 /// Posts an RDMA write from several buffers to the peer's memory.
@@ -240,10 +233,9 @@ pub unsafe extern "C" fn rdma_post_writev(
     remote_addr: u64,
     rkey: u32,
 ) -> c_int {
-    let call = Call::begin();
     // SAFETY: `id` is a valid object.
     let id = unsafe { CmId::new(id) };
-    call.status(post::writev(id, context, sgl, nsge, flags, Remote { addr: remote_addr, rkey }))
+    errno::status(post::writev(id, context, sgl, nsge, flags, Remote { addr: remote_addr, rkey }))
 }
 
 /// Posts a receive into one buffer.
@@ -277,12 +269,11 @@ pub unsafe extern "C" fn rdma_post_recv(
     length: size_t,
     mr: *mut ibv_mr,
 ) -> c_int {
-    let call = Call::begin();
     // SAFETY: `id` is a valid object.
     let id = unsafe { CmId::new(id) };
     // SAFETY: `mr` is a valid object.
     let mr = unsafe { Mr::new(mr) };
-    call.status(post::recv(id, context, Buffer { addr, length, mr }))
+    errno::status(post::recv(id, context, Buffer { addr, length, mr }))
 }
 
 /// Posts a send from one buffer.
@@ -320,12 +311,11 @@ pub unsafe extern "C" fn rdma_post_send(
     mr: *mut ibv_mr,
     flags: c_int,
 ) -> c_int {
-    let call = Call::begin();
     // SAFETY: `id` is a valid object.
     let id = unsafe { CmId::new(id) };
     // SAFETY: `mr` is a valid object.
     let mr = unsafe { Mr::new(mr) };
-    call.status(post::send(id, context, Buffer { addr, length, mr }, flags))
+    errno::status(post::send(id, context, Buffer { addr, length, mr }, flags))
 }
 
 /// Posts an RDMA read of the peer's memory into one buffer.
@@ -361,12 +351,11 @@ pub unsafe extern "C" fn rdma_post_read(
     remote_addr: u64,
     rkey: u32,
 ) -> c_int {
-    let call = Call::begin();
     // SAFETY: `id` is a valid object.
     let id = unsafe { CmId::new(id) };
     // SAFETY: `mr` is a valid object.
     let mr = unsafe { Mr::new(mr) };
-    call.status(post::read(id, context, Buffer { addr, length, mr }, flags, Remote { addr: remote_addr, rkey }))
+    errno::status(post::read(id, context, Buffer { addr, length, mr }, flags, Remote { addr: remote_addr, rkey }))
 }
 
 /// Posts an RDMA write from one buffer to the peer's memory.
@@ -399,12 +388,11 @@ pub unsafe extern "C" fn rdma_post_write(
     remote_addr: u64,
     rkey: u32,
 ) -> c_int {
-    let call = Call::begin();
     // SAFETY: `id` is a valid object.
     let id = unsafe { CmId::new(id) };
     // SAFETY: `mr` is a valid object.
     let mr = unsafe { Mr::new(mr) };
-    call.status(post::write(id, context, Buffer { addr, length, mr }, flags, Remote { addr: remote_addr, rkey }))
+    errno::status(post::write(id, context, Buffer { addr, length, mr }, flags, Remote { addr: remote_addr, rkey }))
 }
 
 /// Posts a datagram from one buffer, with the Q_Key of librdmacm's queue pairs (RDMA_UDP_QKEY).
@@ -438,12 +426,11 @@ pub unsafe extern "C" fn rdma_post_ud_send(
     ah: *mut ibv_ah,
     remote_qpn: u32,
 ) -> c_int {
-    let call = Call::begin();
     // SAFETY: `id` is a valid object.
     let id = unsafe { CmId::new(id) };
     // SAFETY: `mr` is a valid object.
     let mr = unsafe { Mr::new(mr) };
-    call.status(post::ud_send(id, context, Buffer { addr, length, mr }, flags, Datagram { ah, remote_qpn }))
+    errno::status(post::ud_send(id, context, Buffer { addr, length, mr }, flags, Datagram { ah, remote_qpn }))
 }
 
 /// Takes the next completion of a send, read or write, waiting for it where there is none yet.
@@ -470,10 +457,9 @@ pub unsafe extern "C" fn rdma_post_ud_send(
 /// - `wc` is NULL or has room for one completion.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rdma_get_send_comp(id: *mut rdma_cm_id, wc: *mut ibv_wc) -> c_int {
-    let call = Call::begin();
     // SAFETY: `id` is a valid object.
     let id = unsafe { CmId::new(id) };
-    call.one(completion::next(id.and_then(CmId::send_cq), id.and_then(CmId::send_cq_channel), wc))
+    errno::one(completion::next(id.and_then(CmId::send_cq), id.and_then(CmId::send_cq_channel), wc))
 }
 
 /// Takes the next completion of a receive, waiting for it where there is none yet.
@@ -493,8 +479,7 @@ pub unsafe extern "C" fn rdma_get_send_comp(id: *mut rdma_cm_id, wc: *mut ibv_wc
 /// - `wc` is NULL or has room for one completion.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rdma_get_recv_comp(id: *mut rdma_cm_id, wc: *mut ibv_wc) -> c_int {
-    let call = Call::begin();
     // SAFETY: `id` is a valid object.
     let id = unsafe { CmId::new(id) };
-    call.one(completion::next(id.and_then(CmId::recv_cq), id.and_then(CmId::recv_cq_channel), wc))
+    errno::one(completion::next(id.and_then(CmId::recv_cq), id.and_then(CmId::recv_cq_channel), wc))
 }

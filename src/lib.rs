@@ -31,8 +31,8 @@
 //!
 //! # Panics and errno
 //!
-//! No entry panics, and `panic = "abort"` keeps a mistake about that from unwinding into C. `errno` is saved and
-//! set in one place ([`errno::Call`]), around the whole of a call.
+//! No entry panics, and `panic = "abort"` keeps a mistake about that from unwinding into C. What the layers below do to
+//! `errno` is undone around each call into them ([`errno::Call`]); a reason gets there in one place, with the -1.
 
 mod completion;
 mod errno;

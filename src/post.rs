@@ -130,7 +130,9 @@ pub(crate) fn ud_send(
     submit_send(qp, context, &mut sge, 1, flags, Operation::UdSend(to))
 }
 
-#[inline]
+// `always`, here and below: on its own the compiler keeps one copy for several entries, and a request's arguments go
+// through memory to it.
+#[inline(always)]
 fn vectored(
     id: Option<CmId>,
     context: *mut c_void,
@@ -145,7 +147,7 @@ fn vectored(
     submit_send(qp, context, sgl, nsge, flags, operation)
 }
 
-#[inline]
+#[inline(always)]
 fn submit_receive(queue: ReceiveQueue, context: *mut c_void, sgl: *mut ibv_sge, nsge: c_int) -> Result<(), Errno> {
     let mut place = MaybeUninit::<ibv_recv_wr>::uninit();
     let wr = view::zeroed(&mut place);
@@ -159,7 +161,7 @@ fn submit_receive(queue: ReceiveQueue, context: *mut c_void, sgl: *mut ibv_sge, 
     }
 }
 
-#[inline]
+#[inline(always)]
 fn submit_send(
     qp: Qp,
     context: *mut c_void,

@@ -4,14 +4,14 @@
 //! libibverbs's own inlines find it; a provider library may export it under its usual names and then comes
 //! first. The control functions are exported by libibverbs, or by whatever library stands in for it.
 
-use crate::errno::{self, Errno};
+use crate::errno::{Call, Errno};
 use crate::sys::{ibv_comp_channel, ibv_cq, ibv_mr, ibv_pd, ibv_qp, ibv_recv_wr, ibv_send_wr, ibv_srq, ibv_wc};
 use crate::view::{Cq, Mr, Qp, Srq};
 use libc::{c_char, c_int, c_uint, c_void, size_t};
 use once_cell::sync::OnceCell;
 use std::cell::LazyCell;
 use std::ffi::CStr;
-use std::mem;
+use std::mem::{self, MaybeUninit};
 use std::ptr::{self, NonNull};
 use std::slice;
 
@@ -60,9 +60,10 @@ impl Provider {
 
     #[cold]
     fn first() -> Result<&'static Provider, Errno> {
+        // The loader uses errno.
+        let call = Call::begin();
         let outcome = PROVIDER.get_or_init(load);
-        // The loader has used it.
-        errno::clear();
+        call.restore();
         outcome.as_ref().map_err(|reason| *reason)
     }
 
@@ -71,10 +72,11 @@ impl Provider {
         // SAFETY: `ops` is plain data that drivers fill before a program sees the context.
         let table = || unsafe { (*qp.context().as_ptr()).ops.post_send };
         let post = self.post_send.or_else(table).ok_or(Errno::EOPNOTSUPP)?;
-        let mut bad = ptr::null_mut();
+        let mut bad = MaybeUninit::uninit();
+        let call = Call::begin();
         // SAFETY: the entry's caller vouches for the queue pair and the list; the request is complete.
-        let result = unsafe { post(qp.as_ptr(), wr, &mut bad) };
-        errno::check(result, Errno::ENOMEM)
+        let result = unsafe { post(qp.as_ptr(), wr, bad.as_mut_ptr()) };
+        call.check(result, Errno::ENOMEM)
     }
 
     #[inline]
@@ -82,10 +84,11 @@ impl Provider {
         // SAFETY: `ops` is plain data that drivers fill before a program sees the context.
         let table = || unsafe { (*qp.context().as_ptr()).ops.post_recv };
         let post = self.post_recv.or_else(table).ok_or(Errno::EOPNOTSUPP)?;
-        let mut bad = ptr::null_mut();
+        let mut bad = MaybeUninit::uninit();
+        let call = Call::begin();
         // SAFETY: the entry's caller vouches for the queue pair and the list; the request is complete.
-        let result = unsafe { post(qp.as_ptr(), wr, &mut bad) };
-        errno::check(result, Errno::ENOMEM)
+        let result = unsafe { post(qp.as_ptr(), wr, bad.as_mut_ptr()) };
+        call.check(result, Errno::ENOMEM)
     }
 
     #[inline]
@@ -93,10 +96,11 @@ impl Provider {
         // SAFETY: `ops` is plain data that drivers fill before a program sees the context.
         let table = || unsafe { (*srq.context().as_ptr()).ops.post_srq_recv };
         let post = self.post_srq_recv.or_else(table).ok_or(Errno::EOPNOTSUPP)?;
-        let mut bad = ptr::null_mut();
+        let mut bad = MaybeUninit::uninit();
+        let call = Call::begin();
         // SAFETY: the entry's caller vouches for the queue and the list; the request is complete.
-        let result = unsafe { post(srq.as_ptr(), wr, &mut bad) };
-        errno::check(result, Errno::ENOMEM)
+        let result = unsafe { post(srq.as_ptr(), wr, bad.as_mut_ptr()) };
+        call.check(result, Errno::ENOMEM)
     }
 
     /// Asks for one completion; the provider's own answer, which is no errno convention.
@@ -105,8 +109,11 @@ impl Provider {
         // SAFETY: `ops` is plain data that drivers fill before a program sees the context.
         let table = || unsafe { (*cq.context().as_ptr()).ops.poll_cq };
         let poll = self.poll_cq.or_else(table).ok_or(Errno::EOPNOTSUPP)?;
+        let call = Call::begin();
         // SAFETY: the entry's caller vouches for the queue and for room for one completion.
-        Ok(unsafe { poll(cq.as_ptr(), 1, wc.as_ptr()) })
+        let result = unsafe { poll(cq.as_ptr(), 1, wc.as_ptr()) };
+        call.restore();
+        Ok(result)
     }
 
     /// Arms the queue for its next completion of any kind.
@@ -115,11 +122,10 @@ impl Provider {
         // SAFETY: `ops` is plain data that drivers fill before a program sees the context.
         let table = || unsafe { (*cq.context().as_ptr()).ops.req_notify_cq };
         let arm = self.req_notify_cq.or_else(table).ok_or(Errno::EOPNOTSUPP)?;
-        // Polling may have used it.
-        errno::clear();
+        let call = Call::begin();
         // SAFETY: the entry's caller vouches for the queue.
         let result = unsafe { arm(cq.as_ptr(), 0) };
-        errno::check(result, Errno::EIO)
+        call.check(result, Errno::EIO)
     }
 
     /// Waits for an event of any queue on `channel` and acknowledges it to the queue that it belongs to.
@@ -129,15 +135,17 @@ impl Provider {
         let ack = self.ack_cq_events?;
         let mut cq = ptr::null_mut();
         let mut context = ptr::null_mut();
-        errno::clear();
+        let call = Call::begin();
         // SAFETY: the entry's caller vouches for the channel.
         let result = unsafe { get(channel.as_ptr(), &mut cq, &mut context) };
-        errno::check(result, Errno::EIO)?;
+        call.check(result, Errno::EIO)?;
         if cq.is_null() {
             return Err(Errno::EIO);
         }
+        let call = Call::begin();
         // SAFETY: the queue that the provider has just named.
         unsafe { ack(cq, 1) };
+        call.restore();
         Ok(())
     }
 
@@ -149,16 +157,18 @@ impl Provider {
         access: c_int,
     ) -> Result<*mut ibv_mr, Errno> {
         let register = self.reg_mr?;
+        let call = Call::begin();
         // SAFETY: the entry's caller vouches for the protection domain; a bad range is the kernel's to refuse.
         let mr = unsafe { register(pd.as_ptr(), addr, length, access) };
-        if mr.is_null() { Err(errno::left_by_provider(Errno::EIO)) } else { Ok(mr) }
+        call.object(mr, Errno::EIO)
     }
 
     pub(crate) fn dereg_mr(&self, mr: Mr) -> Result<(), Errno> {
         let deregister = self.dereg_mr?;
+        let call = Call::begin();
         // SAFETY: the entry's caller vouches for the region.
         let result = unsafe { deregister(mr.as_ptr()) };
-        errno::check(result, Errno::EIO)
+        call.check(result, Errno::EIO)
     }
 }
 

@@ -132,11 +132,14 @@ impl Range {
     #[inline]
     fn fits(self, region: Range) -> Result<(), Errno> {
         let last = self.addr.checked_add(self.length - 1).ok_or(Errno::EINVAL)?;
-        // An implicit on-demand region is [0, SIZE_MAX).
-        let region_end = region.addr.saturating_add(region.length);
-        let apart = last < region.addr || self.addr >= region_end || region.length == 0;
-        let inside = self.addr >= region.addr && last < region_end;
-        if apart || inside { Ok(()) } else { Err(Errno::EINVAL) }
+        let inside = self.addr >= region.addr && last - region.addr < region.length;
+        if inside || self.is_apart(last, region) { Ok(()) } else { Err(Errno::EINVAL) }
+    }
+
+    #[cold]
+    fn is_apart(self, last: usize, region: Range) -> bool {
+        let behind = self.addr >= region.addr && self.addr - region.addr >= region.length;
+        last < region.addr || behind || region.length == 0
     }
 }
 
