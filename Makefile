@@ -3,6 +3,9 @@
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
 SOVERSION := 1
 
+# cargo and the compilers run in parallel by themselves; what needs packages must not start before they are installed.
+.NOTPARALLEL:
+
 # Where `make install` puts things (GNU coding standards, "Variables for Installation Directories").
 prefix = /usr/local
 exec_prefix = $(prefix)
@@ -14,11 +17,13 @@ pkgconfigdir = $(libdir)/pkgconfig
 man3ext = $(if $(filter /usr,$(prefix)),.3rdma_verbs,.3)
 INSTALL = install
 INSTALL_PROGRAM = $(INSTALL)
-INSTALL_DATA = $(INSTALL) -m 644
+INSTALL_DATA = $(INSTALL) -p -m 644
 
 CARGO = cargo
 CC = cc
 OBJCOPY = objcopy
+# Most of the debugging information is that of Rust's standard library. Packagers who set this keep it.
+LDFLAGS = -Wl,--strip-debug
 
 # All output goes here.
 T := target
@@ -27,7 +32,7 @@ SONAME := librdma_verbs.so.$(SOVERSION)
 SO := $(DIST)/librdma_verbs.so.$(VERSION)
 A := $(DIST)/librdma_verbs.a
 # cargo's own static library: what both are linked from.
-RUST_A := $T/release/librdma_verbs.a
+RUST_A := $T/$(if $(CARGO_BUILD_TARGET),$(CARGO_BUILD_TARGET)/)release/librdma_verbs.a
 EXPORTS := $(shell sed -n 's/^\t\t\([a-z_]*\);$$/\1/p' src/rdma_verbs.map)
 MAN3 := $(wildcard man/*.3)
 MAN7 := $(wildcard man/*.7)
@@ -51,7 +56,8 @@ help:
 ## Building
 
 .PHONY: FORCE
-$(RUST_A): FORCE | setup-build
+$(RUST_A): FORCE
+	@c-tests/setup build
 	$(CARGO) build --release --locked --target-dir $T
 
 # rustc hands its linker a version script of its own and drops a second one, so the installed object is linked here.
@@ -59,8 +65,8 @@ $(SO): $(RUST_A) src/rdma_verbs.map Makefile
 	mkdir -p $(@D)
 	$(CC) $(CFLAGS) $(LDFLAGS) -shared -o $@ \
 		-Wl,-soname,$(SONAME),--version-script=src/rdma_verbs.map,--no-undefined-version \
-		-Wl,-z,defs,-z,relro,-z,now,-z,nodelete,--as-needed,--gc-sections,--strip-debug \
-		$(EXPORTS:%=-Wl,-u,%) $(RUST_A)
+		-Wl,-z,defs,-z,relro,-z,now,-z,nodelete,--as-needed,--gc-sections \
+		$(EXPORTS:%=-Wl,-u,%) $(RUST_A) -lpthread -ldl
 
 $(DIST)/$(SONAME) $(DIST)/librdma_verbs.so: $(SO)
 	ln -sf $(<F) $@
@@ -72,8 +78,8 @@ $(A): $(RUST_A) src/rdma_verbs.map Makefile
 	mkdir -p $(@D)
 	printf '%s\n' $(EXPORTS) >$(DIST)/exports
 	$(CC) -r -nostdlib -o $(DIST)/rdma_verbs.o -Wl,--gc-sections,--force-group-allocation $(EXPORTS:%=-Wl,-u,%) $(RUST_A)
-	$(OBJCOPY) --keep-global-symbols=$(DIST)/exports --remove-section=.llvmbc --remove-section=.llvmcmd \
-		$(DIST)/rdma_verbs.o
+	$(OBJCOPY) --keep-global-symbols=$(DIST)/exports --strip-debug --remove-section=.llvmbc \
+		--remove-section=.llvmcmd $(DIST)/rdma_verbs.o
 	rm -f $@
 	$(AR) rcs $@ $(DIST)/rdma_verbs.o
 
@@ -87,17 +93,20 @@ clean:
 
 ## Installing
 
+# Installs what `make` has built, and builds nothing: root may have no cargo, or another one.
 .PHONY: install
-install: all
+install:
+	@test -e $(SO) -a -e $(A) || { echo 'make install: nothing is built yet: type `make` first' >&2; exit 1; }
 	$(INSTALL) -d '$(DESTDIR)$(libdir)' '$(DESTDIR)$(pkgconfigdir)' '$(DESTDIR)$(includedir)/rdma_verbs/rdma'
 	$(INSTALL_PROGRAM) $(SO) '$(DESTDIR)$(libdir)/'
 	ln -sf $(notdir $(SO)) '$(DESTDIR)$(libdir)/$(SONAME)'
 	ln -sf $(SONAME) '$(DESTDIR)$(libdir)/librdma_verbs.so'
 	$(INSTALL_DATA) $(A) '$(DESTDIR)$(libdir)/'
 	$(INSTALL_DATA) include/rdma/rdma_verbs.h '$(DESTDIR)$(includedir)/rdma_verbs/rdma/'
-	sed -e 's|@prefix@|$(prefix)|' -e 's|@exec_prefix@|$(exec_prefix)|' -e 's|@libdir@|$(libdir)|' \
-		-e 's|@includedir@|$(includedir)|' -e 's|@VERSION@|$(VERSION)|' pkgconfig/rdma_verbs.pc.in | \
-		$(INSTALL_DATA) /dev/stdin '$(DESTDIR)$(pkgconfigdir)/rdma_verbs.pc'
+	sed -e 's|@prefix@|$(prefix)|' -e 's|@VERSION@|$(VERSION)|' $(foreach dir,exec_prefix libdir includedir, \
+		-e 's|@$(dir)@|$(patsubst $(prefix)/%,$${prefix}/%,$(patsubst $(prefix),$${prefix},$($(dir))))|') \
+		pkgconfig/rdma_verbs.pc.in >'$(DESTDIR)$(pkgconfigdir)/rdma_verbs.pc'
+	chmod 644 '$(DESTDIR)$(pkgconfigdir)/rdma_verbs.pc'
 	$(INSTALL) -d '$(DESTDIR)$(mandir)/man3' '$(DESTDIR)$(mandir)/man7'
 	for page in $(MAN3:man/%.3=%); do \
 		$(INSTALL_DATA) man/$$page.3 '$(DESTDIR)$(mandir)/man3/'$$page$(man3ext) || exit 1; \
@@ -111,22 +120,25 @@ uninstall:
 		$(foreach page,$(MAN3:man/%.3=man3/%$(man3ext)) $(MAN7:man/%=man7/%),'$(DESTDIR)$(mandir)/$(page)')
 	rm -rf '$(DESTDIR)$(includedir)/rdma_verbs'
 
-# What the tests are built against: an installation, as a user has it.
+# What the tests are built against: an installation, as a user has it, whatever folders the command line names.
 STAGE := $T/stage
 .PHONY: stage
-stage:
-	$(MAKE) install DESTDIR= prefix=$(abspath $(STAGE)) >/dev/null
+stage: all
+	$(MAKE) install DESTDIR= prefix='$(abspath $(STAGE))' exec_prefix='$$(prefix)' libdir='$$(prefix)/lib' \
+		includedir='$$(prefix)/include' mandir='$$(prefix)/share/man' pkgconfigdir='$$(libdir)/pkgconfig' \
+		man3ext=.3 >/dev/null
 
 ## Testing
 
-# Each folder of tests says in its tests.mk how it is built. All of it uses the staged installation.
-export PKG_CONFIG_PATH := $(abspath $(STAGE))/lib/pkgconfig:$(PKG_CONFIG_PATH)
+# Each folder of tests says in its tests.mk how it is built. All of it uses the staged installation; cargo must not see
+# the variable, or it builds everything anew whenever that changes.
+STAGED := PKG_CONFIG_PATH='$(abspath $(STAGE))/lib/pkgconfig:$(PKG_CONFIG_PATH)'
 
 # Command lines of programs that print TAP, and what has to be made before they run.
 TESTS := 'c-tests/cargo-tap --locked --target-dir $T' 'man/check'
 TEST_FILES :=
-# Defined recursively: they run when a rule needs them, after the stage is there. ($(shell) does not see exports.)
-staged = $(or $(shell PKG_CONFIG_PATH='$(PKG_CONFIG_PATH)' pkg-config $1 rdma_verbs),$(error type `make stage` first))
+# Defined recursively: they run when a rule needs them, after the stage is there.
+staged = $(or $(shell $(STAGED) pkg-config $1 rdma_verbs),$(error type `make stage` first))
 RDMA_VERBS_CFLAGS = $(call staged,--cflags)
 RDMA_VERBS_LIBS = $(call staged,--libs) -Wl,-rpath,$(abspath $(STAGE))/lib
 TEST_CFLAGS = -std=gnu11 -g -O1 -Wall -Wextra -Werror
@@ -136,14 +148,12 @@ include $(wildcard c-tests/*/*.mk) benches/bench.mk
 .PHONY: check
 check: setup stage
 	$(MAKE) $(TEST_FILES)
-	c-tests/run-tap -j $(shell nproc) $(TESTS)
+	$(STAGED) c-tests/run-tap -j $(shell nproc) $(TESTS)
 
 ## Setting up
 
 # All that `make check` and `make demo` need; `make` alone needs less.
 export SETUP
-.PHONY: setup setup-build
+.PHONY: setup
 setup:
 	@c-tests/setup all
-setup-build:
-	@c-tests/setup build

@@ -5,7 +5,7 @@
 
 use crate::completion;
 use crate::errno;
-use crate::post::{self, Datagram, Remote};
+use crate::post::{self, Datagram, Operation, Remote};
 use crate::refusal::Buffer;
 use crate::registration;
 use crate::sys::{access, ibv_ah, ibv_mr, ibv_sge, ibv_wc, rdma_cm_id};
@@ -169,7 +169,7 @@ pub unsafe extern "C" fn rdma_post_sendv(
 ) -> c_int {
     // SAFETY: `id` is a valid object.
     let id = unsafe { CmId::new(id) };
-    errno::status(post::sendv(id, context, sgl, nsge, flags))
+    errno::status(post::vectored(id, context, sgl, nsge, flags, Operation::Send))
 }
 
 /// Posts an RDMA read of the peer's memory into several buffers.
@@ -202,7 +202,8 @@ pub unsafe extern "C" fn rdma_post_readv(
 ) -> c_int {
     // SAFETY: `id` is a valid object.
     let id = unsafe { CmId::new(id) };
-    errno::status(post::readv(id, context, sgl, nsge, flags, Remote { addr: remote_addr, rkey }))
+    let operation = Operation::Read(Remote { addr: remote_addr, rkey });
+    errno::status(post::vectored(id, context, sgl, nsge, flags, operation))
 }
 
 /// Posts an RDMA write from several buffers to the peer's memory.
@@ -235,7 +236,8 @@ pub unsafe extern "C" fn rdma_post_writev(
 ) -> c_int {
     // SAFETY: `id` is a valid object.
     let id = unsafe { CmId::new(id) };
-    errno::status(post::writev(id, context, sgl, nsge, flags, Remote { addr: remote_addr, rkey }))
+    let operation = Operation::Write(Remote { addr: remote_addr, rkey });
+    errno::status(post::vectored(id, context, sgl, nsge, flags, operation))
 }
 
 /// Posts a receive into one buffer.
@@ -315,7 +317,7 @@ pub unsafe extern "C" fn rdma_post_send(
     let id = unsafe { CmId::new(id) };
     // SAFETY: `mr` is a valid object.
     let mr = unsafe { Mr::new(mr) };
-    errno::status(post::send(id, context, Buffer { addr, length, mr }, flags))
+    errno::status(post::single(id, context, Buffer { addr, length, mr }, flags, Operation::Send))
 }
 
 /// Posts an RDMA read of the peer's memory into one buffer.
@@ -355,7 +357,8 @@ pub unsafe extern "C" fn rdma_post_read(
     let id = unsafe { CmId::new(id) };
     // SAFETY: `mr` is a valid object.
     let mr = unsafe { Mr::new(mr) };
-    errno::status(post::read(id, context, Buffer { addr, length, mr }, flags, Remote { addr: remote_addr, rkey }))
+    let operation = Operation::Read(Remote { addr: remote_addr, rkey });
+    errno::status(post::single(id, context, Buffer { addr, length, mr }, flags, operation))
 }
 
 /// Posts an RDMA write from one buffer to the peer's memory.
@@ -392,7 +395,8 @@ pub unsafe extern "C" fn rdma_post_write(
     let id = unsafe { CmId::new(id) };
     // SAFETY: `mr` is a valid object.
     let mr = unsafe { Mr::new(mr) };
-    errno::status(post::write(id, context, Buffer { addr, length, mr }, flags, Remote { addr: remote_addr, rkey }))
+    let operation = Operation::Write(Remote { addr: remote_addr, rkey });
+    errno::status(post::single(id, context, Buffer { addr, length, mr }, flags, operation))
 }
 
 /// Posts a datagram from one buffer, with the Q_Key of librdmacm's queue pairs (RDMA_UDP_QKEY).
@@ -430,7 +434,8 @@ pub unsafe extern "C" fn rdma_post_ud_send(
     let id = unsafe { CmId::new(id) };
     // SAFETY: `mr` is a valid object.
     let mr = unsafe { Mr::new(mr) };
-    errno::status(post::ud_send(id, context, Buffer { addr, length, mr }, flags, Datagram { ah, remote_qpn }))
+    let operation = Operation::UdSend(Datagram { ah, remote_qpn });
+    errno::status(post::single(id, context, Buffer { addr, length, mr }, flags, operation))
 }
 
 /// Takes the next completion of a send, read or write, waiting for it where there is none yet.

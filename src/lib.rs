@@ -11,12 +11,12 @@
 //!
 //! ```text
 //! ffi  →  post, completion, registration  →  provider  →  view, sys
-//!                  refusal, errno
+//!                  refusal, errno                   output
 //! ```
 //!
 //! An arrow points at what a layer may use; nothing uses `ffi`. `unsafe` is found in `ffi` (pointers that C
-//! hands in), `provider` (calls into another library), `view` (fields of C objects) and `errno` (the thread's
-//! variable).
+//! hands in), `provider` (calls into another library), `view` (fields of C objects), `errno` (the thread's variable) and
+//! `output` (messages).
 //!
 //! # Safety vocabulary
 //!
@@ -37,6 +37,7 @@
 mod completion;
 mod errno;
 mod ffi;
+mod output;
 mod post;
 mod provider;
 mod refusal;

@@ -7,6 +7,7 @@ use crate::sys::{RDMA_UDP_QKEY, ibv_ah, ibv_recv_wr, ibv_send_wr, ibv_sge, ibv_w
 use crate::view::{self, CmId, Qp};
 use libc::{c_int, c_uint, c_void};
 use std::mem::MaybeUninit;
+use std::ptr;
 
 /// The peer's memory that a read or write names.
 #[derive(Clone, Copy)]
@@ -24,13 +25,14 @@ pub(crate) struct Datagram {
 
 /// What a send-side request does.
 #[derive(Clone, Copy)]
-enum Operation {
+pub(crate) enum Operation {
     Send,
     Read(Remote),
     Write(Remote),
     UdSend(Datagram),
 }
 
+/// Posts a receive into a list of buffers.
 #[inline]
 pub(crate) fn recvv(id: Option<CmId>, context: *mut c_void, sgl: *mut ibv_sge, nsge: c_int) -> Result<(), Errno> {
     let queue = refusal::receive_queue(id)?;
@@ -38,41 +40,7 @@ pub(crate) fn recvv(id: Option<CmId>, context: *mut c_void, sgl: *mut ibv_sge, n
     submit_receive(queue, context, sgl, nsge)
 }
 
-#[inline]
-pub(crate) fn sendv(
-    id: Option<CmId>,
-    context: *mut c_void,
-    sgl: *mut ibv_sge,
-    nsge: c_int,
-    flags: c_int,
-) -> Result<(), Errno> {
-    vectored(id, context, sgl, nsge, flags, Operation::Send)
-}
-
-#[inline]
-pub(crate) fn readv(
-    id: Option<CmId>,
-    context: *mut c_void,
-    sgl: *mut ibv_sge,
-    nsge: c_int,
-    flags: c_int,
-    remote: Remote,
-) -> Result<(), Errno> {
-    vectored(id, context, sgl, nsge, flags, Operation::Read(remote))
-}
-
-#[inline]
-pub(crate) fn writev(
-    id: Option<CmId>,
-    context: *mut c_void,
-    sgl: *mut ibv_sge,
-    nsge: c_int,
-    flags: c_int,
-    remote: Remote,
-) -> Result<(), Errno> {
-    vectored(id, context, sgl, nsge, flags, Operation::Write(remote))
-}
-
+/// Posts a receive into one buffer.
 #[inline]
 pub(crate) fn recv(id: Option<CmId>, context: *mut c_void, buffer: Buffer) -> Result<(), Errno> {
     let queue = refusal::receive_queue(id)?;
@@ -80,60 +48,9 @@ pub(crate) fn recv(id: Option<CmId>, context: *mut c_void, buffer: Buffer) -> Re
     submit_receive(queue, context, &mut sge, 1)
 }
 
-#[inline]
-pub(crate) fn send(id: Option<CmId>, context: *mut c_void, buffer: Buffer, flags: c_int) -> Result<(), Errno> {
-    let qp = refusal::send_queue(id)?;
-    let mut sge = buffer.outgoing(flags)?;
-    refusal::connected(qp)?;
-    submit_send(qp, context, &mut sge, 1, flags, Operation::Send)
-}
-
-#[inline]
-pub(crate) fn read(
-    id: Option<CmId>,
-    context: *mut c_void,
-    buffer: Buffer,
-    flags: c_int,
-    remote: Remote,
-) -> Result<(), Errno> {
-    let qp = refusal::send_queue(id)?;
-    let mut sge = buffer.registered()?;
-    refusal::connected(qp)?;
-    submit_send(qp, context, &mut sge, 1, flags, Operation::Read(remote))
-}
-
-#[inline]
-pub(crate) fn write(
-    id: Option<CmId>,
-    context: *mut c_void,
-    buffer: Buffer,
-    flags: c_int,
-    remote: Remote,
-) -> Result<(), Errno> {
-    let qp = refusal::send_queue(id)?;
-    let mut sge = buffer.outgoing(flags)?;
-    refusal::connected(qp)?;
-    submit_send(qp, context, &mut sge, 1, flags, Operation::Write(remote))
-}
-
-#[inline]
-pub(crate) fn ud_send(
-    id: Option<CmId>,
-    context: *mut c_void,
-    buffer: Buffer,
-    flags: c_int,
-    to: Datagram,
-) -> Result<(), Errno> {
-    let qp = refusal::send_queue(id)?;
-    let mut sge = buffer.outgoing(flags)?;
-    refusal::addressed(qp, to.ah)?;
-    submit_send(qp, context, &mut sge, 1, flags, Operation::UdSend(to))
-}
-
-// `always`, here and below: on its own the compiler keeps one copy for several entries, and a request's arguments go
-// through memory to it.
+/// Posts a send, read or write with a list of buffers.
 #[inline(always)]
-fn vectored(
+pub(crate) fn vectored(
     id: Option<CmId>,
     context: *mut c_void,
     sgl: *mut ibv_sge,
@@ -143,10 +60,41 @@ fn vectored(
 ) -> Result<(), Errno> {
     let qp = refusal::send_queue(id)?;
     refusal::entries(sgl, nsge)?;
-    refusal::connected(qp)?;
+    refusal::addressed(qp, operation.ah())?;
     submit_send(qp, context, sgl, nsge, flags, operation)
 }
 
+/// Posts a send, read or write with one buffer.
+#[inline(always)]
+pub(crate) fn single(
+    id: Option<CmId>,
+    context: *mut c_void,
+    buffer: Buffer,
+    flags: c_int,
+    operation: Operation,
+) -> Result<(), Errno> {
+    let qp = refusal::send_queue(id)?;
+    let mut sge = match operation {
+        Operation::Read(_) => buffer.registered()?,
+        Operation::Send | Operation::Write(_) | Operation::UdSend(_) => buffer.outgoing(flags)?,
+    };
+    refusal::addressed(qp, operation.ah())?;
+    submit_send(qp, context, &mut sge, 1, flags, operation)
+}
+
+impl Operation {
+    /// The address handle that the request carries.
+    #[inline]
+    fn ah(self) -> *mut ibv_ah {
+        match self {
+            Operation::UdSend(to) => to.ah,
+            Operation::Send | Operation::Read(_) | Operation::Write(_) => ptr::null_mut(),
+        }
+    }
+}
+
+// `always`, here and above: on its own the compiler keeps one copy for several entries, and a request's arguments go
+// through memory to it.
 #[inline(always)]
 fn submit_receive(queue: ReceiveQueue, context: *mut c_void, sgl: *mut ibv_sge, nsge: c_int) -> Result<(), Errno> {
     let mut place = MaybeUninit::<ibv_recv_wr>::uninit();

@@ -5,12 +5,13 @@
 //! first. The control functions are exported by libibverbs, or by whatever library stands in for it.
 
 use crate::errno::{Call, Errno};
+use crate::output;
 use crate::sys::{ibv_comp_channel, ibv_cq, ibv_mr, ibv_pd, ibv_qp, ibv_recv_wr, ibv_send_wr, ibv_srq, ibv_wc};
 use crate::view::{Cq, Mr, Qp, Srq};
 use libc::{c_char, c_int, c_uint, c_void, size_t};
 use once_cell::sync::OnceCell;
 use std::cell::LazyCell;
-use std::ffi::CStr;
+use std::ffi::{CStr, CString};
 use std::mem::{self, MaybeUninit};
 use std::ptr::{self, NonNull};
 use std::slice;
@@ -62,7 +63,21 @@ impl Provider {
     fn first() -> Result<&'static Provider, Errno> {
         // The loader uses errno.
         let call = Call::begin();
-        let outcome = PROVIDER.get_or_init(load);
+        // Not get_or_init: constructors that the loader runs may come back here, on this thread or behind its lock, and
+        // so may the child of a fork. Of several threads that load at once, which is harmless, one is heard.
+        let (outcome, complaint) = match load() {
+            Ok(provider) => (Ok(provider), None),
+            Err(complaint) => (Err(Errno::ELIBACC), Some(complaint)),
+        };
+        let outcome = match PROVIDER.try_insert(outcome) {
+            Ok(ours) => {
+                if let Some(complaint) = complaint {
+                    output::write(libc::STDERR_FILENO, &complaint);
+                }
+                ours
+            }
+            Err((theirs, _)) => theirs,
+        };
         call.restore();
         outcome.as_ref().map_err(|reason| *reason)
     }
@@ -247,22 +262,16 @@ impl Source {
     }
 }
 
-/// Finds the provider; runs once in a process.
-fn load() -> Result<Provider, Errno> {
+/// Finds the provider, or says on one line why the one that was named does not load.
+fn load() -> Result<Provider, String> {
     let is_static = program_is_static();
     let source = match named_provider() {
         None if is_static => Source::tables(),
         None => Source::process(),
-        Some(name) if is_static => {
-            report(name, c"a static program cannot load a library");
-            return Err(Errno::ELIBACC);
-        }
-        Some(name) => match Library::open(name) {
+        Some(name) if is_static => return Err(complaint(&name, "a static program cannot load a library")),
+        Some(name) => match Library::open(&name) {
             Some(library) => Source::named(library),
-            None => {
-                report(name, loader_error());
-                return Err(Errno::ELIBACC);
-            }
+            None => return Err(complaint(&name, &loader_error())),
         },
     };
     Ok(Provider {
@@ -293,47 +302,45 @@ unsafe extern "C" {
 }
 
 /// The value of `RDMA_VERBS_PROVIDER`, unless it is empty or the program runs with privileges of its file.
-fn named_provider() -> Option<&'static CStr> {
+fn named_provider() -> Option<CString> {
     // SAFETY: a C string. A program that changes its environment while threads read it is on its own, as in C.
     let value = NonNull::new(unsafe { secure_getenv(VARIABLE.as_ptr()) })?;
-    // SAFETY: a C string of the environment; used before this call of the library returns.
+    // SAFETY: a C string of the environment, copied at once.
     let value = unsafe { CStr::from_ptr(value.as_ptr()) };
-    (!value.is_empty()).then_some(value)
+    (!value.is_empty()).then(|| value.to_owned())
 }
+
+#[cfg(target_pointer_width = "32")]
+type ProgramHeader = libc::Elf32_Phdr;
+#[cfg(target_pointer_width = "64")]
+type ProgramHeader = libc::Elf64_Phdr;
 
 /// Whether the program was linked without a dynamic loader, which its program headers would name.
 fn program_is_static() -> bool {
-    unsafe extern "C" fn look(object: *mut libc::dl_phdr_info, _size: size_t, found: *mut c_void) -> c_int {
-        // SAFETY: dl_iterate_phdr hands in a description that is valid during the callback.
-        let object = unsafe { &*object };
-        // SAFETY: the program header table of a loaded object, which stays in memory.
-        let headers = unsafe { slice::from_raw_parts(object.dlpi_phdr, object.dlpi_phnum.into()) };
-        // SAFETY: the `bool` below, for which no other reference exists.
-        let found = unsafe { &mut *found.cast::<bool>() };
-        *found = headers.iter().any(|header| header.p_type == libc::PT_INTERP);
-        // The program itself is the first object: no need to see another.
-        1
+    // SAFETY: has no preconditions; so below.
+    let table = unsafe { libc::getauxval(libc::AT_PHDR) };
+    // SAFETY: as above.
+    let count = unsafe { libc::getauxval(libc::AT_PHNUM) };
+    let table = ptr::with_exposed_provenance::<ProgramHeader>(table as usize);
+    if table.is_null() {
+        return false;
     }
-    let mut has_loader = false;
-    // SAFETY: the callback matches the pointer that it is handed.
-    unsafe { libc::dl_iterate_phdr(Some(look), (&raw mut has_loader).cast()) };
-    !has_loader
+    // SAFETY: where the kernel, or the loader that was run as a command, put the program's own headers.
+    let headers = unsafe { slice::from_raw_parts(table, count as usize) };
+    !headers.iter().any(|header| header.p_type == libc::PT_INTERP)
 }
 
 /// Why the last dlopen failed.
-fn loader_error() -> &'static CStr {
+fn loader_error() -> String {
     // SAFETY: has no preconditions.
     match NonNull::new(unsafe { libc::dlerror() }) {
-        // SAFETY: a C string that stays until this thread's next call of the loader; `load` reports it at once.
-        Some(text) => unsafe { CStr::from_ptr(text.as_ptr()) },
-        None => c"unknown error of the loader",
+        // SAFETY: a C string that stays until this thread's next call of the loader.
+        Some(text) => unsafe { CStr::from_ptr(text.as_ptr()) }.to_string_lossy().into_owned(),
+        None => "unknown error of the loader".to_owned(),
     }
 }
 
-/// One line on standard error, in one write so that it stays whole; nothing is left to do where that fails.
-fn report(name: &CStr, why: &CStr) {
-    let [variable, name, why] = [VARIABLE, name, why].map(CStr::to_string_lossy);
-    let line = format!("librdma_verbs: {variable}={name} does not load: {why}").replace(char::is_control, " ") + "\n";
-    // SAFETY: bytes of a string that lives until the end of this function.
-    unsafe { libc::write(libc::STDERR_FILENO, line.as_ptr().cast(), line.len()) };
+fn complaint(name: &CStr, why: &str) -> String {
+    let [variable, name] = [VARIABLE, name].map(CStr::to_string_lossy);
+    format!("librdma_verbs: {variable}={name} does not load: {why}").replace(char::is_control, " ") + "\n"
 }

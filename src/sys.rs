@@ -3,8 +3,8 @@
 //! `tests/layout.rs` holds each struct, field by field, against the installed headers.
 
 pub(crate) use rdma_sys::{
-    ibv_ah, ibv_comp_channel, ibv_context, ibv_cq, ibv_mr, ibv_pd, ibv_qp, ibv_qp_state, ibv_qp_type, ibv_recv_wr,
-    ibv_send_wr, ibv_sge, ibv_srq, ibv_transport_type, ibv_wc, ibv_wr_opcode, rdma_cm_id,
+    RDMA_UDP_QKEY, ibv_ah, ibv_comp_channel, ibv_context, ibv_cq, ibv_mr, ibv_pd, ibv_qp, ibv_qp_state, ibv_qp_type,
+    ibv_recv_wr, ibv_send_wr, ibv_sge, ibv_srq, ibv_transport_type, ibv_wc, ibv_wr_opcode, rdma_cm_id,
 };
 
 use libc::c_int;
@@ -21,7 +21,3 @@ pub(crate) mod access {
     pub(crate) const REMOTE_READ: c_int = flags::IBV_ACCESS_REMOTE_READ.0 as c_int;
     pub(crate) const REMOTE_WRITE: c_int = flags::IBV_ACCESS_REMOTE_WRITE.0 as c_int;
 }
-
-/// `RDMA_UDP_QKEY` of `<rdma/rdma_cma.h>`: the Q_Key of every UD queue pair that librdmacm makes. bindgen does
-/// not see it in this form, so it is written out; `tests/layout.rs` compares it.
-pub(crate) const RDMA_UDP_QKEY: u32 = 0x0123_4567;

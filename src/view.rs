@@ -31,11 +31,12 @@ impl CmId {
         Qp::new(unsafe { (*self.0.as_ptr()).qp })
     }
 
-    /// The shared receive queue as the id holds it: NULL where there is none.
+    /// The shared receive queue, if there is one; `Some(None)` where it has no context.
     #[inline]
-    pub(crate) fn srq_ptr(self) -> *mut ibv_srq {
+    pub(crate) fn srq(self) -> Option<Option<Srq>> {
         // SAFETY: a valid object, by `new`.
-        unsafe { (*self.0.as_ptr()).srq }
+        let srq = unsafe { (*self.0.as_ptr()).srq };
+        (!srq.is_null()).then(|| Srq::new(srq))
     }
 
     #[inline]
@@ -130,7 +131,7 @@ pub(crate) struct Srq {
 impl Srq {
     /// `srq` is a field of a valid object, so itself a valid object.
     #[inline]
-    pub(crate) fn new(srq: *mut ibv_srq) -> Option<Srq> {
+    fn new(srq: *mut ibv_srq) -> Option<Srq> {
         let srq = NonNull::new(srq)?;
         // SAFETY: a valid object, as a field of one.
         let context = Context::new(unsafe { (*srq.as_ptr()).context })?;
@@ -256,7 +257,8 @@ unsafe impl WorkRequest for ibv_recv_wr {}
 /// A work request of which every byte is 0, padding too, made where it will stay: a move need not keep padding.
 #[inline]
 pub(crate) fn zeroed<T: WorkRequest>(place: &mut MaybeUninit<T>) -> &mut T {
-    *place = MaybeUninit::zeroed();
+    // SAFETY: room for one.
+    unsafe { place.as_mut_ptr().write_bytes(0, 1) };
     // SAFETY: 0 is a value of the type, by `WorkRequest`.
     unsafe { place.assume_init_mut() }
 }

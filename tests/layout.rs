@@ -73,7 +73,7 @@ fn program() -> String {
         IBV_WR_SEND = ibv_wr_opcode::IBV_WR_SEND,
         IBV_WR_RDMA_READ = ibv_wr_opcode::IBV_WR_RDMA_READ,
         IBV_WR_RDMA_WRITE = ibv_wr_opcode::IBV_WR_RDMA_WRITE,
-        RDMA_UDP_QKEY = 0x0123_4567,
+        RDMA_UDP_QKEY = RDMA_UDP_QKEY,
     );
     text
 }

@@ -5,7 +5,8 @@
  * rdma_verbs(7) has what they share.
  *
  * The Safety sections say what the caller vouches for, because no library can check it. A "valid object" is NULL, or
- * points to an initialised object that nobody destroys before the call returns; a "valid array" is NULL, or points to
+ * points to an initialised object that nobody destroys before the call returns, and whose pointer fields are NULL or
+ * valid objects themselves; a "valid array" is NULL, or points to
  * that many readable elements; "device memory" are bytes that the device may use until the request has completed.
  *
  * Written by cbindgen from src/ffi.rs: change it there and run "make header".

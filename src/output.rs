@@ -1,0 +1,38 @@
+//! Messages: whole lines, each in one write, that never do a program harm.
+
+use libc::{c_int, sigset_t, timespec};
+use std::mem::MaybeUninit;
+use std::ptr;
+
+/// Writes `text` to a descriptor at once. Nothing is left to do where that fails; not even a closed pipe, whose signal
+/// would end the program, is the program's business.
+pub(crate) fn write(fd: c_int, text: &str) {
+    let pipe = only_sigpipe();
+    let mut before = MaybeUninit::<sigset_t>::uninit();
+    let mut pending = MaybeUninit::<sigset_t>::uninit();
+    // SAFETY: room for a set; so below.
+    unsafe { libc::sigpending(pending.as_mut_ptr()) };
+    // SAFETY: filled just now.
+    let was_pending = unsafe { libc::sigismember(pending.as_ptr(), libc::SIGPIPE) } == 1;
+    // SAFETY: a set, and room for one.
+    unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &pipe, before.as_mut_ptr()) };
+    // SAFETY: the bytes of a string.
+    let written = unsafe { libc::write(fd, text.as_ptr().cast(), text.len()) };
+    if written < 0 && !was_pending {
+        let now = timespec { tv_sec: 0, tv_nsec: 0 };
+        // SAFETY: a set and a time; takes the signal of this write, if there was one.
+        unsafe { libc::sigtimedwait(&pipe, ptr::null_mut(), &now) };
+    }
+    // SAFETY: the set that was there before.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), ptr::null_mut()) };
+}
+
+fn only_sigpipe() -> sigset_t {
+    let mut set = MaybeUninit::<sigset_t>::uninit();
+    // SAFETY: room for a set.
+    unsafe { libc::sigemptyset(set.as_mut_ptr()) };
+    // SAFETY: an empty set now, and a signal that exists.
+    unsafe { libc::sigaddset(set.as_mut_ptr(), libc::SIGPIPE) };
+    // SAFETY: initialised by sigemptyset.
+    unsafe { set.assume_init() }
+}
