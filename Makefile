@@ -147,7 +147,7 @@ include $(wildcard c-tests/*/*.mk) benches/bench.mk
 
 .PHONY: check
 check: setup stage
-	$(MAKE) $(TEST_FILES)
+	$(STAGED) $(MAKE) $(TEST_FILES)
 	$(STAGED) c-tests/run-tap -j $(shell nproc) $(TESTS)
 
 ## Setting up
