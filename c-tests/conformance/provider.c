@@ -789,8 +789,13 @@ static void setting_the_variable_after_the_first_call_has_no_effect(void **state
 /* A libibverbs is in the process already, under its soname, and not visible; it has functions of an old version, too. */
 static void own_libibverbs(void)
 {
+	void *library;
+
 	take_script("libibverbs.so.1");
 	unsetenv(VARIABLE);
+	library = open_uncounted("libibverbs.so.1", RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
+	check(library != NULL);
+	check(dlvsym(library, "ibv_reg_mr", "IBVERBS_1.0") != NULL);
 	check(dlsym(RTLD_DEFAULT, "ibv_reg_mr") == NULL);
 	data_path_route = BY_TABLE;
 	check_all_work();

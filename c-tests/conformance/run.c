@@ -39,14 +39,20 @@ static void fail_with_cmocka(const char *file, int line, const char *text)
 	_fail(file, line);
 }
 
+/* Seconds after which something must be stuck: far more than all cases take, and enough for one. */
+enum { ALL_CASES = 120, ONE_CASE = 20 };
+
 /* A process that aborts, or never ends, is a failure of the case that it was in. cmocka sees to the other signals. */
 static void on_signal(int signal)
 {
+	alarm(ONE_CASE);
 	failure(__FILE__, __LINE__, "signal %d", signal);
 }
 
 int run_cases(const char *name, const struct cases *const *lists, size_t count)
 {
+	/* The case is left by a jump, with the signal not blocked. */
+	struct sigaction action = { .sa_handler = on_signal, .sa_flags = SA_NODEFER };
 	struct CMUnitTest tests[256];
 	size_t total = 0;
 
@@ -59,9 +65,9 @@ int run_cases(const char *name, const struct cases *const *lists, size_t count)
 		total += lists[i]->count;
 	}
 	fail_case = fail_with_cmocka;
-	signal(SIGABRT, on_signal);
-	signal(SIGALRM, on_signal);
-	alarm(120);
+	sigaction(SIGABRT, &action, NULL);
+	sigaction(SIGALRM, &action, NULL);
+	alarm(ALL_CASES);
 	cmocka_set_message_output(CM_OUTPUT_TAP);
 	return _cmocka_run_group_tests(name, tests, total, NULL, NULL) ? EXIT_FAILURE : EXIT_SUCCESS;
 }

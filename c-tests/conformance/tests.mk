@@ -29,8 +29,15 @@ $(SCRIPTED): c-tests/conformance/scripted.c c-tests/conformance/libibverbs.map $
 	mkdir -p $(@D)
 	$(CC) $(CONFORMANCE_CFLAGS) $(SCRIPTED_FLAGS) -fPIC -shared -Wl,-Bsymbolic -o $@ $<
 
+# A provider with a constructor that calls the program.
+$(CONFORMANCE)/libscripted-constructor.so: $(addprefix c-tests/conformance/,scripted.c constructor.c) \
+		$(CONFORMANCE_RULES)
+	mkdir -p $(@D)
+	$(CC) $(CONFORMANCE_CFLAGS) -fPIC -shared -Wl,-Bsymbolic -o $@ $(filter %.c,$^)
+
 # The programs: the suite, the suite with a provider of its own, the suite with the sanitizers in.
-CONFORMANCE_PROGRAMS := $(addprefix $(CONFORMANCE)/,conformance conformance-own sanitized/conformance provider quiet)
+CONFORMANCE_PROGRAMS := $(addprefix $(CONFORMANCE)/,conformance conformance-own sanitized/conformance provider \
+	loading quiet)
 $(CONFORMANCE)/conformance: $(CONFORMANCE_SUITE)
 $(CONFORMANCE)/conformance-own: $(CONFORMANCE_SUITE) c-tests/conformance/scripted.c
 $(CONFORMANCE)/conformance-own: CONFORMANCE_FLAGS := -rdynamic
@@ -38,6 +45,8 @@ $(CONFORMANCE)/sanitized/conformance: $(CONFORMANCE_SUITE)
 $(CONFORMANCE)/sanitized/conformance: CONFORMANCE_FLAGS := $(SANITIZERS)
 $(CONFORMANCE)/provider: $(addprefix c-tests/conformance/,provider.c run.c suite.c)
 $(CONFORMANCE)/provider: CONFORMANCE_FLAGS := -rdynamic
+$(CONFORMANCE)/loading: $(addprefix c-tests/conformance/,loading.c run.c suite.c)
+$(CONFORMANCE)/loading: CONFORMANCE_FLAGS := -rdynamic
 $(CONFORMANCE)/quiet: $(addprefix c-tests/conformance/,quiet.c run.c suite.c)
 $(CONFORMANCE)/quiet: CONFORMANCE_FLAGS := -rdynamic -fno-builtin
 $(CONFORMANCE_PROGRAMS): $(CONFORMANCE_RULES) | $(STAGE)/lib/librdma_verbs.so
@@ -50,7 +59,8 @@ $(CONFORMANCE)/static: $(addprefix c-tests/conformance/,static.c suite.c scripte
 	mkdir -p $(@D)
 	$(CC) $(CONFORMANCE_CFLAGS) -static -o $@ $(filter %.c,$^) $(STAGE)/lib/librdma_verbs.a
 
-CONFORMANCE_FILES := $(SCRIPTED) $(CONFORMANCE_PROGRAMS) $(CONFORMANCE)/static
+CONFORMANCE_FILES := $(SCRIPTED) $(CONFORMANCE)/libscripted-constructor.so $(CONFORMANCE_PROGRAMS) \
+	$(CONFORMANCE)/static
 TEST_FILES += $(CONFORMANCE_FILES)
 
 CONFORMANCE_TESTS := \
@@ -58,6 +68,7 @@ CONFORMANCE_TESTS := \
 	'RDMA_VERBS_PROVIDER=$(CONFORMANCE)/libscripted-control.so $(CONFORMANCE)/conformance by-table' \
 	'env -u RDMA_VERBS_PROVIDER $(CONFORMANCE)/conformance-own by-name' \
 	'c-tests/conformance/tap $(CONFORMANCE)/provider' \
+	'$(CONFORMANCE)/loading' \
 	'RDMA_VERBS_PROVIDER=$(CONFORMANCE)/libscripted.so $(CONFORMANCE)/quiet by-name' \
 	'RDMA_VERBS_PROVIDER=$(CONFORMANCE)/libscripted-control.so $(CONFORMANCE)/quiet by-table' \
 	'RDMA_VERBS_PROVIDER=$(CONFORMANCE)/libscripted-control.so \

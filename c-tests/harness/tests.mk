@@ -1,0 +1,3 @@
+# The program that runs all tests, itself.
+
+TESTS += 'c-tests/harness/selftest $T/c-tests/harness'
