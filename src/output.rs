@@ -1,6 +1,7 @@
 //! Messages: whole lines, each in one write, that never do a program harm.
 
 use libc::{c_int, sigset_t, timespec};
+use std::io;
 use std::mem::MaybeUninit;
 use std::ptr;
 
@@ -9,22 +10,33 @@ use std::ptr;
 pub(crate) fn write(fd: c_int, text: &str) {
     let pipe = only_sigpipe();
     let mut before = MaybeUninit::<sigset_t>::uninit();
-    let mut pending = MaybeUninit::<sigset_t>::uninit();
-    // SAFETY: room for a set; so below.
-    unsafe { libc::sigpending(pending.as_mut_ptr()) };
-    // SAFETY: filled just now.
-    let was_pending = unsafe { libc::sigismember(pending.as_ptr(), libc::SIGPIPE) } == 1;
+    let was_pending = is_pending();
     // SAFETY: a set, and room for one.
     unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &pipe, before.as_mut_ptr()) };
     // SAFETY: the bytes of a string.
     let written = unsafe { libc::write(fd, text.as_ptr().cast(), text.len()) };
-    if written < 0 && !was_pending {
+    if written < 0 && io::Error::last_os_error().raw_os_error() == Some(libc::EPIPE) {
         let now = timespec { tv_sec: 0, tv_nsec: 0 };
-        // SAFETY: a set and a time; takes the signal of this write, if there was one.
+        // SAFETY: a set and a time; takes the signal of this write, which is this thread's and so comes before one that
+        // waits for the process.
         unsafe { libc::sigtimedwait(&pipe, ptr::null_mut(), &now) };
+        if was_pending && !is_pending() {
+            // It was one with a signal that this thread had already.
+            // SAFETY: a signal that exists, blocked here.
+            unsafe { libc::raise(libc::SIGPIPE) };
+        }
     }
     // SAFETY: the set that was there before.
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), ptr::null_mut()) };
+}
+
+/// Whether a SIGPIPE waits for this thread or for the process.
+fn is_pending() -> bool {
+    let mut pending = MaybeUninit::<sigset_t>::uninit();
+    // SAFETY: room for a set.
+    unsafe { libc::sigpending(pending.as_mut_ptr()) };
+    // SAFETY: filled just now.
+    unsafe { libc::sigismember(pending.as_ptr(), libc::SIGPIPE) == 1 }
 }
 
 fn only_sigpipe() -> sigset_t {
