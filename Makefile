@@ -9,6 +9,7 @@ SOVERSION := 1
 # Where `make install` puts things (GNU coding standards, "Variables for Installation Directories").
 prefix = /usr/local
 exec_prefix = $(prefix)
+bindir = $(exec_prefix)/bin
 libdir = $(exec_prefix)/lib
 includedir = $(prefix)/include
 mandir = $(prefix)/share/man
@@ -31,18 +32,24 @@ DIST := $T/dist
 SONAME := librdma_verbs.so.$(SOVERSION)
 SO := $(DIST)/librdma_verbs.so.$(VERSION)
 A := $(DIST)/librdma_verbs.a
-# cargo's own static library: what both are linked from.
-RUST_A := $T/$(if $(CARGO_BUILD_TARGET),$(CARGO_BUILD_TARGET)/)release/librdma_verbs.a
+PRELOAD := $(DIST)/rdma_verbs/librdma_verbs_preload.so
+LAUNCHER := $(DIST)/rdma-verbs
+# What cargo builds: static libraries, from which the shared ones are linked, and the launcher.
+RELEASE := $T/$(if $(CARGO_BUILD_TARGET),$(CARGO_BUILD_TARGET)/)release
+RUST_A := $(RELEASE)/librdma_verbs.a
+PRELOAD_RUST_A := $(RELEASE)/librdma_verbs_preload.a
 EXPORTS := $(shell sed -n 's/^\t\t\([a-z_]*\);$$/\1/p' src/rdma_verbs.map)
+PRELOAD_EXPORTS := $(shell sed -n 's/^\t\t\(ibv_[a-z_0-9]*\);$$/\1/p' preload/preload.map)
+MAN1 := $(wildcard man/*.1)
 MAN3 := $(wildcard man/*.3)
 MAN7 := $(wildcard man/*.7)
 
 .PHONY: all
-all: $(SO) $(DIST)/$(SONAME) $(DIST)/librdma_verbs.so $(A)
+all: $(SO) $(DIST)/$(SONAME) $(DIST)/librdma_verbs.so $(A) $(PRELOAD) $(LAUNCHER)
 
 .PHONY: help
 help:
-	@echo 'make                the library: shared and static'
+	@echo 'make                the libraries and the launcher'
 	@echo 'make install        ... into prefix=$(prefix) (also libdir, includedir, mandir, DESTDIR); make uninstall'
 	@echo 'make demo           a client and a server over a Soft-RoCE device in a virtual machine'
 	@echo 'make check          all tests'
@@ -55,10 +62,13 @@ help:
 
 ## Building
 
-.PHONY: FORCE
-$(RUST_A): FORCE
+# The launcher finds its libraries from where it is itself.
+.PHONY: cargo-build
+cargo-build:
 	@c-tests/setup build
-	$(CARGO) build --release --locked --target-dir $T
+	RDMA_VERBS_LIBDIR_FROM_BINDIR='$(shell realpath -m -s --relative-to='$(bindir)' '$(libdir)')' \
+		$(CARGO) build --release --locked --workspace --target-dir $T
+$(RUST_A) $(PRELOAD_RUST_A) $(RELEASE)/rdma-verbs: cargo-build ;
 
 # rustc hands its linker a version script of its own and drops a second one, so the installed object is linked here.
 $(SO): $(RUST_A) src/rdma_verbs.map Makefile
@@ -70,6 +80,18 @@ $(SO): $(RUST_A) src/rdma_verbs.map Makefile
 
 $(DIST)/$(SONAME) $(DIST)/librdma_verbs.so: $(SO)
 	ln -sf $(<F) $@
+
+# A plug-in of the launcher's: no SONAME, and libibverbs's version nodes.
+$(PRELOAD): $(PRELOAD_RUST_A) preload/preload.map Makefile
+	mkdir -p $(@D)
+	$(CC) $(CFLAGS) $(LDFLAGS) -shared -o $@ \
+		-Wl,--version-script=preload/preload.map,--no-undefined-version \
+		-Wl,-z,defs,-z,relro,-z,now,-z,nodelete,--as-needed,--gc-sections \
+		$(PRELOAD_EXPORTS:%=-Wl,-u,%) $(PRELOAD_RUST_A) -lpthread -ldl
+
+$(LAUNCHER): $(RELEASE)/rdma-verbs
+	mkdir -p $(@D)
+	cp $< $@
 
 # One object that shows nothing but the exported names: two Rust libraries in one program would clash in the symbols
 # of Rust's standard library; groups are dissolved, because another archive may have one of the same name. Without the
@@ -96,18 +118,21 @@ clean:
 # Installs what `make` has built, and builds nothing: root may have no cargo, or another one.
 .PHONY: install
 install:
-	@test -e $(SO) -a -e $(A) || { echo 'make install: nothing is built yet: type `make` first' >&2; exit 1; }
-	$(INSTALL) -d '$(DESTDIR)$(libdir)' '$(DESTDIR)$(pkgconfigdir)' '$(DESTDIR)$(includedir)/rdma_verbs/rdma'
+	@test -e $(SO) -a -e $(A) -a -e $(PRELOAD) -a -e $(LAUNCHER) || { echo 'make install: nothing is built yet: type `make` first' >&2; exit 1; }
+	$(INSTALL) -d '$(DESTDIR)$(bindir)' '$(DESTDIR)$(libdir)/rdma_verbs' '$(DESTDIR)$(pkgconfigdir)' '$(DESTDIR)$(includedir)/rdma_verbs/rdma'
 	$(INSTALL_PROGRAM) $(SO) '$(DESTDIR)$(libdir)/'
 	ln -sf $(notdir $(SO)) '$(DESTDIR)$(libdir)/$(SONAME)'
 	ln -sf $(SONAME) '$(DESTDIR)$(libdir)/librdma_verbs.so'
 	$(INSTALL_DATA) $(A) '$(DESTDIR)$(libdir)/'
+	$(INSTALL_PROGRAM) $(PRELOAD) '$(DESTDIR)$(libdir)/rdma_verbs/'
+	$(INSTALL_PROGRAM) $(LAUNCHER) '$(DESTDIR)$(bindir)/'
 	$(INSTALL_DATA) include/rdma/rdma_verbs.h '$(DESTDIR)$(includedir)/rdma_verbs/rdma/'
 	sed -e 's|@prefix@|$(prefix)|' -e 's|@VERSION@|$(VERSION)|' $(foreach dir,exec_prefix libdir includedir, \
 		-e 's|@$(dir)@|$(patsubst $(prefix)/%,$${prefix}/%,$(patsubst $(prefix),$${prefix},$($(dir))))|') \
 		pkgconfig/rdma_verbs.pc.in >'$(DESTDIR)$(pkgconfigdir)/rdma_verbs.pc'
 	chmod 644 '$(DESTDIR)$(pkgconfigdir)/rdma_verbs.pc'
-	$(INSTALL) -d '$(DESTDIR)$(mandir)/man3' '$(DESTDIR)$(mandir)/man7'
+	$(INSTALL) -d $(foreach section,1 3 7,'$(DESTDIR)$(mandir)/man$(section)')
+	$(INSTALL_DATA) $(MAN1) '$(DESTDIR)$(mandir)/man1/'
 	for page in $(MAN3:man/%.3=%); do \
 		$(INSTALL_DATA) man/$$page.3 '$(DESTDIR)$(mandir)/man3/'$$page$(man3ext) || exit 1; \
 	done
@@ -116,15 +141,15 @@ install:
 .PHONY: uninstall
 uninstall:
 	rm -f $(foreach file,$(notdir $(SO) $(A)) $(SONAME) librdma_verbs.so,'$(DESTDIR)$(libdir)/$(file)') \
-		'$(DESTDIR)$(pkgconfigdir)/rdma_verbs.pc' \
-		$(foreach page,$(MAN3:man/%.3=man3/%$(man3ext)) $(MAN7:man/%=man7/%),'$(DESTDIR)$(mandir)/$(page)')
-	rm -rf '$(DESTDIR)$(includedir)/rdma_verbs'
+		'$(DESTDIR)$(bindir)/rdma-verbs' '$(DESTDIR)$(pkgconfigdir)/rdma_verbs.pc' \
+		$(foreach page,$(MAN3:man/%.3=man3/%$(man3ext)) $(MAN7:man/%=man7/%) $(MAN1:man/%=man1/%),'$(DESTDIR)$(mandir)/$(page)')
+	rm -rf '$(DESTDIR)$(includedir)/rdma_verbs' '$(DESTDIR)$(libdir)/rdma_verbs'
 
 # What the tests are built against: an installation, as a user has it, whatever folders the command line names.
 STAGE := $T/stage
 .PHONY: stage
 stage: all
-	$(MAKE) install DESTDIR= prefix='$(abspath $(STAGE))' exec_prefix='$$(prefix)' libdir='$$(prefix)/lib' \
+	$(MAKE) install DESTDIR= prefix='$(abspath $(STAGE))' exec_prefix='$$(prefix)' bindir='$$(prefix)/bin' libdir='$$(prefix)/lib' \
 		includedir='$$(prefix)/include' mandir='$$(prefix)/share/man' pkgconfigdir='$$(libdir)/pkgconfig' \
 		man3ext=.3 >/dev/null
 
@@ -135,7 +160,7 @@ stage: all
 STAGED := PKG_CONFIG_PATH='$(abspath $(STAGE))/lib/pkgconfig:$(PKG_CONFIG_PATH)'
 
 # Command lines of programs that print TAP, and what has to be made before they run.
-TESTS := 'c-tests/cargo-tap --locked --target-dir $T' 'man/check'
+TESTS := 'c-tests/cargo-tap --locked --workspace --target-dir $T' 'man/check'
 TEST_FILES :=
 # Defined recursively: they run when a rule needs them, after the stage is there.
 staged = $(or $(shell $(STAGED) pkg-config $1 rdma_verbs),$(error type `make stage` first))

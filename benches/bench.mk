@@ -3,11 +3,12 @@
 BENCH := $T/bench/$(notdir $(firstword $(CC)))
 BENCH_CFLAGS = -std=gnu11 -O2 -g -Wall -Wextra -Werror
 BENCH_PROGRAMS := $(BENCH)/posts $(BENCH)/pingpong
+BENCH_OBSERVED := $(BENCH)/observed $(BENCH)/libibverbs.so.1
 
 .PHONY: bench
 bench: setup stage
-	$(MAKE) $(BENCH_PROGRAMS)
-	benches/run $(BENCH)
+	$(MAKE) $(BENCH_PROGRAMS) $(BENCH_OBSERVED)
+	benches/run $(BENCH) $(STAGE)/bin/rdma-verbs
 
 # The same source with upstream's header, and with the library's.
 $(BENCH)/%-inline.o: benches/%.c
@@ -26,3 +27,10 @@ $(addprefix $(BENCH)/,posts.o provider.o calls-inline.o calls-lib.o): $(addprefi
 $(addprefix $(BENCH)/,pingpong.o exchange-inline.o exchange-lib.o): benches/exchange.h
 $(BENCH_PROGRAMS): | $(STAGE)/lib/librdma_verbs.so
 	$(CC) $(BENCH_CFLAGS) -o $@ $^ $(RDMA_VERBS_LIBS) -lpthread
+
+# A program with inline posts and a libibverbs of its own, for the preload library to be put in front of.
+$(BENCH)/libibverbs.so.1: benches/opener.c benches/provider.c benches/provider.h benches/opener.map
+	mkdir -p $(@D)
+	$(CC) $(BENCH_CFLAGS) -fPIC -shared -Wl,-soname,$(@F),--version-script=benches/opener.map -o $@ $(filter %.c,$^)
+$(BENCH)/observed: benches/observed.c benches/provider.h $(BENCH)/libibverbs.so.1
+	$(CC) $(BENCH_CFLAGS) -o $@ $(filter %.c %.1,$^) -Wl,-rpath,'$$ORIGIN'

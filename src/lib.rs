@@ -10,13 +10,12 @@
 //! # Layers
 //!
 //! ```text
-//! ffi  →  post, completion, registration  →  provider  →  view, sys
-//!                  refusal, errno                   output
+//! ffi  →  post, completion, registration  →  provider  →  contract (refusal, errno, view, output, sys)
 //! ```
 //!
 //! An arrow points at what a layer may use; nothing uses `ffi`. `unsafe` is found in `ffi` (pointers that C
-//! hands in), `provider` (calls into another library), `view` (fields of C objects), `errno` (the thread's variable) and
-//! `output` (messages).
+//! hands in), `provider` (calls into another library), and in the crate `contract`: `view` (fields of C objects), `errno`
+//! (the thread's variable) and `output` (messages).
 //!
 //! # Safety vocabulary
 //!
@@ -35,15 +34,12 @@
 //! `errno` is undone around each call into them ([`errno::Call`]); a reason gets there in one place, with the -1.
 
 mod completion;
-mod errno;
 mod ffi;
-mod output;
 mod post;
 mod provider;
-mod refusal;
 mod registration;
-mod sys;
-mod view;
+
+use rdma_verbs_contract::{errno, output, refusal, sys, view};
 
 /// The ABI on one screen: what `src/rdma_verbs.map` exports, in the order of the header.
 pub use ffi::{

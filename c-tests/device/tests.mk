@@ -2,7 +2,7 @@
 
 DEVICE := $T/c-tests/device
 
-TESTS += 'c-tests/device/run $T'
+TESTS += 'c-tests/device/run c-tests/device/suite $T'
 TEST_FILES += $(DEVICE)/device
 
 $(DEVICE)/device: $(wildcard c-tests/device/*.[ch]) c-tests/device/tests.mk \

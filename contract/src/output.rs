@@ -7,7 +7,7 @@ use std::ptr;
 
 /// Writes `text` to a descriptor at once. Nothing is left to do where that fails; not even a closed pipe, whose signal
 /// would end the program, is the program's business.
-pub(crate) fn write(fd: c_int, text: &str) {
+pub fn write(fd: c_int, text: &str) {
     let pipe = only_sigpipe();
     let mut before = MaybeUninit::<sigset_t>::uninit();
     let was_pending = is_pending();

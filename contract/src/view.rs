@@ -14,57 +14,60 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 /// A communication identifier that is not NULL.
 #[derive(Clone, Copy)]
-pub(crate) struct CmId(NonNull<rdma_cm_id>);
+pub struct CmId(NonNull<rdma_cm_id>);
 
 impl CmId {
     /// # Safety
     /// * `id` is a valid object.
     #[inline]
-    pub(crate) unsafe fn new(id: *mut rdma_cm_id) -> Option<CmId> {
+    pub unsafe fn new(id: *mut rdma_cm_id) -> Option<CmId> {
         NonNull::new(id).map(CmId)
     }
 
     /// The queue pair; `None` also where it has no context, for nothing can be asked of it then.
     #[inline]
-    pub(crate) fn qp(self) -> Option<Qp> {
+    pub fn qp(self) -> Option<Qp> {
         // SAFETY: a valid object, by `new`.
-        Qp::new(unsafe { (*self.0.as_ptr()).qp })
+        let qp = unsafe { (*self.0.as_ptr()).qp };
+        // SAFETY: a valid object, as a field of one.
+        unsafe { Qp::new(qp) }
     }
 
     /// The shared receive queue, if there is one; `Some(None)` where it has no context.
     #[inline]
-    pub(crate) fn srq(self) -> Option<Option<Srq>> {
+    pub fn srq(self) -> Option<Option<Srq>> {
         // SAFETY: a valid object, by `new`.
         let srq = unsafe { (*self.0.as_ptr()).srq };
-        (!srq.is_null()).then(|| Srq::new(srq))
+        // SAFETY: a valid object, as a field of one.
+        (!srq.is_null()).then(|| unsafe { Srq::new(srq) })
     }
 
     #[inline]
-    pub(crate) fn send_cq(self) -> Option<Cq> {
+    pub fn send_cq(self) -> Option<Cq> {
         // SAFETY: a valid object, by `new`.
         Cq::new(unsafe { (*self.0.as_ptr()).send_cq })
     }
 
     #[inline]
-    pub(crate) fn recv_cq(self) -> Option<Cq> {
+    pub fn recv_cq(self) -> Option<Cq> {
         // SAFETY: a valid object, by `new`.
         Cq::new(unsafe { (*self.0.as_ptr()).recv_cq })
     }
 
     #[inline]
-    pub(crate) fn send_cq_channel(self) -> Option<NonNull<ibv_comp_channel>> {
+    pub fn send_cq_channel(self) -> Option<NonNull<ibv_comp_channel>> {
         // SAFETY: a valid object, by `new`.
         NonNull::new(unsafe { (*self.0.as_ptr()).send_cq_channel })
     }
 
     #[inline]
-    pub(crate) fn recv_cq_channel(self) -> Option<NonNull<ibv_comp_channel>> {
+    pub fn recv_cq_channel(self) -> Option<NonNull<ibv_comp_channel>> {
         // SAFETY: a valid object, by `new`.
         NonNull::new(unsafe { (*self.0.as_ptr()).recv_cq_channel })
     }
 
     #[inline]
-    pub(crate) fn pd(self) -> Option<NonNull<ibv_pd>> {
+    pub fn pd(self) -> Option<NonNull<ibv_pd>> {
         // SAFETY: a valid object, by `new`.
         NonNull::new(unsafe { (*self.0.as_ptr()).pd })
     }
@@ -72,48 +75,56 @@ impl CmId {
 
 /// A queue pair with a context.
 #[derive(Clone, Copy)]
-pub(crate) struct Qp {
+pub struct Qp {
     qp: NonNull<ibv_qp>,
     context: Context,
 }
 
 impl Qp {
-    /// `qp` is a field of a valid object, so itself a valid object.
+    /// # Safety
+    /// * `qp` is a valid object.
     #[inline]
-    fn new(qp: *mut ibv_qp) -> Option<Qp> {
+    pub unsafe fn new(qp: *mut ibv_qp) -> Option<Qp> {
         let qp = NonNull::new(qp)?;
-        // SAFETY: a valid object, as a field of one.
+        // SAFETY: a valid object, by the caller's promise.
         let context = Context::new(unsafe { (*qp.as_ptr()).context })?;
         Some(Qp { qp, context })
     }
 
     #[inline]
-    pub(crate) fn as_ptr(self) -> *mut ibv_qp {
+    pub fn as_ptr(self) -> *mut ibv_qp {
         self.qp.as_ptr()
     }
 
     #[inline]
-    pub(crate) fn context(self) -> Context {
+    pub fn context(self) -> Context {
         self.context
     }
 
     /// Whether the queue pair itself was made with a shared receive queue.
     #[inline]
-    pub(crate) fn has_srq(self) -> bool {
+    pub fn has_srq(self) -> bool {
         // SAFETY: a valid object, by `new`.
         let srq = unsafe { (*self.qp.as_ptr()).srq };
         !srq.is_null()
     }
 
     #[inline]
-    pub(crate) fn qp_type(self) -> ibv_qp_type::Type {
+    pub fn qp_type(self) -> ibv_qp_type::Type {
         // SAFETY: a valid object, by `new`.
         unsafe { (*self.qp.as_ptr()).qp_type }
     }
 
+    /// The queue pair's number, of 24 bits.
+    #[inline]
+    pub fn qp_num(self) -> u32 {
+        // SAFETY: a valid object, by `new`.
+        unsafe { (*self.qp.as_ptr()).qp_num }
+    }
+
     /// The state that libibverbs last recorded. Another thread may be in `ibv_modify_qp` right now.
     #[inline]
-    pub(crate) fn state(self) -> ibv_qp_state::Type {
+    pub fn state(self) -> ibv_qp_state::Type {
         // SAFETY: a valid object, by `new`; no reference is made.
         let state = unsafe { &raw mut (*self.qp.as_ptr()).state };
         // SAFETY: a field of a valid object, aligned as u32 is.
@@ -123,35 +134,36 @@ impl Qp {
 
 /// A shared receive queue with a context.
 #[derive(Clone, Copy)]
-pub(crate) struct Srq {
+pub struct Srq {
     srq: NonNull<ibv_srq>,
     context: Context,
 }
 
 impl Srq {
-    /// `srq` is a field of a valid object, so itself a valid object.
+    /// # Safety
+    /// * `srq` is a valid object.
     #[inline]
-    fn new(srq: *mut ibv_srq) -> Option<Srq> {
+    pub unsafe fn new(srq: *mut ibv_srq) -> Option<Srq> {
         let srq = NonNull::new(srq)?;
-        // SAFETY: a valid object, as a field of one.
+        // SAFETY: a valid object, by the caller's promise.
         let context = Context::new(unsafe { (*srq.as_ptr()).context })?;
         Some(Srq { srq, context })
     }
 
     #[inline]
-    pub(crate) fn as_ptr(self) -> *mut ibv_srq {
+    pub fn as_ptr(self) -> *mut ibv_srq {
         self.srq.as_ptr()
     }
 
     #[inline]
-    pub(crate) fn context(self) -> Context {
+    pub fn context(self) -> Context {
         self.context
     }
 }
 
 /// A completion queue with a context.
 #[derive(Clone, Copy)]
-pub(crate) struct Cq {
+pub struct Cq {
     cq: NonNull<ibv_cq>,
     context: Context,
 }
@@ -167,19 +179,19 @@ impl Cq {
     }
 
     #[inline]
-    pub(crate) fn as_ptr(self) -> *mut ibv_cq {
+    pub fn as_ptr(self) -> *mut ibv_cq {
         self.cq.as_ptr()
     }
 
     #[inline]
-    pub(crate) fn context(self) -> Context {
+    pub fn context(self) -> Context {
         self.context
     }
 }
 
 /// A device context that is not NULL.
 #[derive(Clone, Copy)]
-pub(crate) struct Context(NonNull<ibv_context>);
+pub struct Context(NonNull<ibv_context>);
 
 impl Context {
     /// `context` is a field of a valid object, so itself a valid object.
@@ -189,13 +201,13 @@ impl Context {
     }
 
     #[inline]
-    pub(crate) fn as_ptr(self) -> *mut ibv_context {
+    pub fn as_ptr(self) -> *mut ibv_context {
         self.0.as_ptr()
     }
 
     /// Whether this is known to be an InfiniBand or RoCE device.
     #[cold]
-    pub(crate) fn is_ib(self) -> bool {
+    pub fn is_ib(self) -> bool {
         // SAFETY: a valid object, by `new`.
         let Some(device) = NonNull::new(unsafe { (*self.0.as_ptr()).device }) else { return false };
         // SAFETY: a valid object, as a field of one.
@@ -207,37 +219,37 @@ impl Context {
 
 /// A memory region that is not NULL.
 #[derive(Clone, Copy)]
-pub(crate) struct Mr(NonNull<ibv_mr>);
+pub struct Mr(NonNull<ibv_mr>);
 
 impl Mr {
     /// # Safety
     /// * `mr` is a valid object.
     #[inline]
-    pub(crate) unsafe fn new(mr: *mut ibv_mr) -> Option<Mr> {
+    pub unsafe fn new(mr: *mut ibv_mr) -> Option<Mr> {
         NonNull::new(mr).map(Mr)
     }
 
     #[inline]
-    pub(crate) fn as_ptr(self) -> *mut ibv_mr {
+    pub fn as_ptr(self) -> *mut ibv_mr {
         self.0.as_ptr()
     }
 
     #[inline]
-    pub(crate) fn lkey(self) -> u32 {
+    pub fn lkey(self) -> u32 {
         // SAFETY: a valid object, by `new`.
         unsafe { (*self.0.as_ptr()).lkey }
     }
 
     /// The address that was registered.
     #[inline]
-    pub(crate) fn addr(self) -> usize {
+    pub fn addr(self) -> usize {
         // SAFETY: a valid object, by `new`.
         unsafe { (*self.0.as_ptr()).addr }.addr()
     }
 
     /// The number of bytes that were registered.
     #[inline]
-    pub(crate) fn length(self) -> usize {
+    pub fn length(self) -> usize {
         // SAFETY: a valid object, by `new`.
         unsafe { (*self.0.as_ptr()).length }
     }
@@ -247,7 +259,7 @@ impl Mr {
 ///
 /// # Safety
 /// * The type has a value whose bytes are all 0.
-pub(crate) unsafe trait WorkRequest {}
+pub unsafe trait WorkRequest {}
 
 // SAFETY: integers, and pointers that may be NULL.
 unsafe impl WorkRequest for ibv_send_wr {}
@@ -256,7 +268,7 @@ unsafe impl WorkRequest for ibv_recv_wr {}
 
 /// A work request of which every byte is 0, padding too, made where it will stay: a move need not keep padding.
 #[inline]
-pub(crate) fn zeroed<T: WorkRequest>(place: &mut MaybeUninit<T>) -> &mut T {
+pub fn zeroed<T: WorkRequest>(place: &mut MaybeUninit<T>) -> &mut T {
     // SAFETY: room for one.
     unsafe { place.as_mut_ptr().write_bytes(0, 1) };
     // SAFETY: 0 is a value of the type, by `WorkRequest`.

@@ -10,14 +10,14 @@ use libc::{c_int, c_void};
 
 /// Where a receive goes.
 #[derive(Clone, Copy)]
-pub(crate) enum ReceiveQueue {
+pub enum ReceiveQueue {
     Srq(Srq),
     Qp(Qp),
 }
 
 /// The queue that a receive on `id` goes to: its shared receive queue, or else its queue pair.
 #[inline]
-pub(crate) fn receive_queue(id: Option<CmId>) -> Result<ReceiveQueue, Errno> {
+pub fn receive_queue(id: Option<CmId>) -> Result<ReceiveQueue, Errno> {
     let id = id.ok_or(Errno::EINVAL)?;
     if let Some(srq) = id.srq() {
         return srq.map(ReceiveQueue::Srq).ok_or(Errno::EINVAL);
@@ -31,12 +31,20 @@ pub(crate) fn receive_queue(id: Option<CmId>) -> Result<ReceiveQueue, Errno> {
 
 /// The queue pair that a send, read or write on `id` goes to, if it is ready for one.
 #[inline]
-pub(crate) fn send_queue(id: Option<CmId>) -> Result<Qp, Errno> {
+pub fn send_queue(id: Option<CmId>) -> Result<Qp, Errno> {
     let qp = id.and_then(CmId::qp).ok_or(Errno::EINVAL)?;
+    ready_to_send(qp)?;
+    Ok(qp)
+}
+
+/// A queue pair in a state that takes sends, as far as `ibv_qp::state` can tell: libibverbs keeps it up to date on
+/// InfiniBand and RoCE devices; elsewhere the provider decides.
+#[inline]
+pub fn ready_to_send(qp: Qp) -> Result<(), Errno> {
     if before_ready_to_send(qp.state()) && qp.context().is_ib() {
         return Err(Errno::ENOTCONN);
     }
-    Ok(qp)
+    Ok(())
 }
 
 /// RESET, INIT, RTR. A post in SQD waits, in SQE and ERR it is flushed: those are answers, not mistakes.
@@ -48,7 +56,7 @@ fn before_ready_to_send(state: ibv_qp_state::Type) -> bool {
 /// Whether a request can name all that its queue pair's type needs: a datagram an address handle, which only one
 /// function takes; an XRC send the number of a shared receive queue, which none does.
 #[inline]
-pub(crate) fn addressed(qp: Qp, ah: *mut ibv_ah) -> Result<(), Errno> {
+pub fn addressed(qp: Qp, ah: *mut ibv_ah) -> Result<(), Errno> {
     match qp.qp_type() {
         ibv_qp_type::IBV_QPT_UD if ah.is_null() => Err(Errno::EINVAL),
         ibv_qp_type::IBV_QPT_XRC_SEND => Err(Errno::EINVAL),
@@ -58,21 +66,21 @@ pub(crate) fn addressed(qp: Qp, ah: *mut ibv_ah) -> Result<(), Errno> {
 
 /// A scatter/gather list that the provider can walk.
 #[inline]
-pub(crate) fn entries(sgl: *mut ibv_sge, nsge: c_int) -> Result<(), Errno> {
+pub fn entries(sgl: *mut ibv_sge, nsge: c_int) -> Result<(), Errno> {
     if nsge < 0 || (nsge > 0 && sgl.is_null()) { Err(Errno::EINVAL) } else { Ok(()) }
 }
 
 /// The buffer of one of the simple functions.
-pub(crate) struct Buffer {
-    pub(crate) addr: *mut c_void,
-    pub(crate) length: usize,
-    pub(crate) mr: Option<Mr>,
+pub struct Buffer {
+    pub addr: *mut c_void,
+    pub length: usize,
+    pub mr: Option<Mr>,
 }
 
 impl Buffer {
     /// The entry for a buffer that the device reaches through its region.
     #[inline]
-    pub(crate) fn registered(self) -> Result<ibv_sge, Errno> {
+    pub fn registered(self) -> Result<ibv_sge, Errno> {
         let length = self.message_length()?;
         if length > 0 {
             let mr = self.mr.ok_or(Errno::EINVAL)?;
@@ -85,7 +93,7 @@ impl Buffer {
     /// The entry for a buffer of a send or write: with `IBV_SEND_INLINE` the provider copies it from `addr`
     /// during the post, and no region is involved.
     #[inline]
-    pub(crate) fn outgoing(self, flags: c_int) -> Result<ibv_sge, Errno> {
+    pub fn outgoing(self, flags: c_int) -> Result<ibv_sge, Errno> {
         if flags & SEND_INLINE == 0 {
             return self.registered();
         }

@@ -2,7 +2,7 @@
 //!
 //! `tests/layout.rs` holds each struct, field by field, against the installed headers.
 
-pub(crate) use rdma_sys::{
+pub use rdma_sys::{
     RDMA_UDP_QKEY, ibv_ah, ibv_comp_channel, ibv_context, ibv_cq, ibv_mr, ibv_pd, ibv_qp, ibv_qp_state, ibv_qp_type,
     ibv_recv_wr, ibv_send_wr, ibv_sge, ibv_srq, ibv_transport_type, ibv_wc, ibv_wr_opcode, rdma_cm_id,
 };
@@ -10,14 +10,14 @@ pub(crate) use rdma_sys::{
 use libc::c_int;
 
 /// `IBV_SEND_INLINE` as the functions' `int flags` carries it.
-pub(crate) const SEND_INLINE: c_int = rdma_sys::ibv_send_flags::IBV_SEND_INLINE.0 as c_int;
+pub const SEND_INLINE: c_int = rdma_sys::ibv_send_flags::IBV_SEND_INLINE.0 as c_int;
 
 /// Access rights of a memory region, as `ibv_reg_mr(3)` takes them.
-pub(crate) mod access {
+pub mod access {
     use libc::c_int;
     use rdma_sys::ibv_access_flags as flags;
 
-    pub(crate) const LOCAL_WRITE: c_int = flags::IBV_ACCESS_LOCAL_WRITE.0 as c_int;
-    pub(crate) const REMOTE_READ: c_int = flags::IBV_ACCESS_REMOTE_READ.0 as c_int;
-    pub(crate) const REMOTE_WRITE: c_int = flags::IBV_ACCESS_REMOTE_WRITE.0 as c_int;
+    pub const LOCAL_WRITE: c_int = flags::IBV_ACCESS_LOCAL_WRITE.0 as c_int;
+    pub const REMOTE_READ: c_int = flags::IBV_ACCESS_REMOTE_READ.0 as c_int;
+    pub const REMOTE_WRITE: c_int = flags::IBV_ACCESS_REMOTE_WRITE.0 as c_int;
 }

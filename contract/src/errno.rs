@@ -5,15 +5,15 @@ use std::num::NonZeroI32;
 
 /// A reason for failure: a positive errno value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Errno(NonZeroI32);
+pub struct Errno(NonZeroI32);
 
 impl Errno {
-    pub(crate) const EINVAL: Errno = Errno::known(libc::EINVAL);
-    pub(crate) const EIO: Errno = Errno::known(libc::EIO);
-    pub(crate) const ELIBACC: Errno = Errno::known(libc::ELIBACC);
-    pub(crate) const ENOMEM: Errno = Errno::known(libc::ENOMEM);
-    pub(crate) const ENOTCONN: Errno = Errno::known(libc::ENOTCONN);
-    pub(crate) const EOPNOTSUPP: Errno = Errno::known(libc::EOPNOTSUPP);
+    pub const EINVAL: Errno = Errno::known(libc::EINVAL);
+    pub const EIO: Errno = Errno::known(libc::EIO);
+    pub const ELIBACC: Errno = Errno::known(libc::ELIBACC);
+    pub const ENOMEM: Errno = Errno::known(libc::ENOMEM);
+    pub const ENOTCONN: Errno = Errno::known(libc::ENOTCONN);
+    pub const EOPNOTSUPP: Errno = Errno::known(libc::EOPNOTSUPP);
 
     /// Evaluated at compile time only.
     const fn known(value: c_int) -> Errno {
@@ -24,12 +24,18 @@ impl Errno {
     }
 
     /// The errno in a value that is neither 0 nor -1, whichever sign it was given. `INT_MIN` is nobody's errno: EIO.
-    pub(crate) fn from_value(value: NonZeroI32) -> Errno {
+    pub fn from_value(value: NonZeroI32) -> Errno {
         value.checked_abs().map_or(Errno::EIO, Errno)
     }
 
-    #[cfg(test)]
-    pub(crate) fn get(self) -> c_int {
+    /// The errno of a positive value; EIO for another.
+    pub fn from_positive(value: c_int) -> Errno {
+        NonZeroI32::new(value).filter(|value| value.get() > 0).map_or(Errno::EIO, Errno)
+    }
+
+    /// The value, always positive.
+    #[inline]
+    pub fn get(self) -> c_int {
         self.0.get()
     }
 }
@@ -41,7 +47,7 @@ fn location() -> *mut c_int {
 }
 
 /// The `errno` of one call into another library: 0 when it begins, and after a success what it was before.
-pub(crate) struct Call {
+pub struct Call {
     errno: *mut c_int,
     before: c_int,
 }
@@ -49,7 +55,7 @@ pub(crate) struct Call {
 impl Call {
     /// Right before the call. From 0 one can tell whether a provider that reports -1 has set a reason.
     #[inline]
-    pub(crate) fn begin() -> Call {
+    pub fn begin() -> Call {
         let errno = location();
         // SAFETY: the C library keeps a thread's errno for as long as the thread runs.
         let before = unsafe { *errno };
@@ -61,7 +67,7 @@ impl Call {
     /// What a verb's integer result means, by value, whatever the provider's convention is: 0 is success; another
     /// value is an errno of either sign; a bare -1 leaves the reason in `errno`, or is the reason `otherwise`.
     #[inline]
-    pub(crate) fn check(self, result: c_int, otherwise: Errno) -> Result<(), Errno> {
+    pub fn check(self, result: c_int, otherwise: Errno) -> Result<(), Errno> {
         if result == 0 {
             self.restore();
             Ok(())
@@ -72,7 +78,7 @@ impl Call {
 
     /// The object that a verb returned; a NULL leaves the reason as a bare -1 does.
     #[inline]
-    pub(crate) fn object<T>(self, result: *mut T, otherwise: Errno) -> Result<*mut T, Errno> {
+    pub fn object<T>(self, result: *mut T, otherwise: Errno) -> Result<*mut T, Errno> {
         if result.is_null() {
             Err(left_by_provider(otherwise))
         } else {
@@ -83,7 +89,7 @@ impl Call {
 
     /// After a call whose result says nothing about `errno`.
     #[inline]
-    pub(crate) fn restore(self) {
+    pub fn restore(self) {
         // SAFETY: `begin` ran on this thread (a raw pointer keeps `Call` from leaving it), whose errno this is.
         unsafe { *self.errno = self.before };
     }
@@ -114,7 +120,7 @@ fn left_by_provider(otherwise: Errno) -> Errno {
 
 /// What an entry returns: 0, and `errno` is as the caller left it; or -1 and the reason.
 #[inline]
-pub(crate) fn status(outcome: Result<(), Errno>) -> c_int {
+pub fn status(outcome: Result<(), Errno>) -> c_int {
     match outcome {
         Ok(()) => 0,
         Err(reason) => leave(reason, -1),
@@ -123,16 +129,25 @@ pub(crate) fn status(outcome: Result<(), Errno>) -> c_int {
 
 /// As [`status`], for the functions that return how many completions they found, which is 1.
 #[inline]
-pub(crate) fn one(outcome: Result<(), Errno>) -> c_int {
+pub fn one(outcome: Result<(), Errno>) -> c_int {
     match outcome {
         Ok(()) => 1,
         Err(reason) => leave(reason, -1),
     }
 }
 
+/// As [`status`], for the verbs, which return the errno itself. Programs look at `errno`, too.
+#[inline]
+pub fn verb(outcome: Result<(), Errno>) -> c_int {
+    match outcome {
+        Ok(()) => 0,
+        Err(reason) => leave(reason, reason.0.get()),
+    }
+}
+
 /// As [`status`], for the functions that return an object, or NULL and the reason.
 #[inline]
-pub(crate) fn object<T>(outcome: Result<*mut T, Errno>) -> *mut T {
+pub fn object<T>(outcome: Result<*mut T, Errno>) -> *mut T {
     match outcome {
         Ok(object) => object,
         Err(reason) => leave(reason, std::ptr::null_mut()),

@@ -1,0 +1,229 @@
+//! What was asked for, read when the first device is opened, and what has to be done at the end.
+
+use crate::clock;
+use crate::completion;
+use crate::cq_ex;
+use crate::device::Operations;
+use crate::exports;
+use crate::fault::Faults;
+use crate::output::{Output, above_the_usual};
+use crate::post::{checked, observed};
+use crate::rules;
+use crate::stats;
+use crate::trace::Trace;
+use libc::{c_char, c_int};
+use rdma_verbs_options::{Check, Format, Options, variable};
+use std::ffi::{CStr, CString, OsStr, OsString};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStringExt;
+use std::os::unix::net::UnixStream;
+use std::ptr;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+pub(crate) struct Config {
+    pub(crate) check: Check,
+    pub(crate) trace: Option<Trace>,
+    pub(crate) stats: Option<Statistics>,
+    pub(crate) faults: Faults,
+    /// Whether requests are remembered: for the trace, the statistics, the faults or the rules.
+    pub(crate) observing: bool,
+    /// Whether somebody wants to know how long a request took.
+    pub(crate) timing: bool,
+    pub(crate) operations: Operations,
+}
+
+pub(crate) struct Statistics {
+    output: Output,
+    format: Format,
+    started: u64,
+}
+
+static CONFIG: OnceLock<Config> = OnceLock::new();
+/// A child shares nothing with its parent's device, and its copy of our records is nobody's.
+static FORKED: AtomicBool = AtomicBool::new(false);
+static SIGUSR2_IS_OURS: AtomicBool = AtomicBool::new(false);
+
+pub(crate) fn get() -> &'static Config {
+    CONFIG.get_or_init(read)
+}
+
+#[inline]
+pub(crate) fn in_forked_child() -> bool {
+    FORKED.load(Ordering::Relaxed)
+}
+
+unsafe extern "C" {
+    /// `secure_getenv(3)`, which the libc crate does not declare for Linux.
+    fn secure_getenv(name: *const c_char) -> *mut c_char;
+}
+
+fn variable_value(name: &str) -> Option<OsString> {
+    let name = CString::new(name).ok()?;
+    // SAFETY: a C string.
+    let value = unsafe { secure_getenv(name.as_ptr()) };
+    // SAFETY: a C string of the environment, copied at once.
+    (!value.is_null()).then(|| OsString::from_vec(unsafe { CStr::from_ptr(value) }.to_bytes().to_vec()))
+}
+
+/// One line on standard error.
+fn complain(line: &str) {
+    Output::STDERR.write(&format!("librdma_verbs_preload: {line}\n"));
+}
+
+fn read() -> Config {
+    let (options, refused) = Options::read(variable_value);
+    for refused in refused {
+        complain(&format!("{refused}; not used"));
+    }
+    let open = |variable: &str, sink: &rdma_verbs_options::Sink| match Output::open(sink) {
+        Ok(output) => Some(output),
+        Err(error) => {
+            let value: &OsStr = sink.value();
+            complain(&format!("{variable}={}: {error}; not used", value.to_string_lossy().escape_debug()));
+            None
+        }
+    };
+    let trace =
+        options.trace.and_then(|to| Some(Trace { output: open(variable::TRACE, &to.sink)?, format: to.format }));
+    let statistics = options.stats.and_then(|to| {
+        Some(Statistics { output: open(variable::STATS, &to.sink)?, format: to.format, started: clock::monotonic() })
+    });
+    let full = options.check == Check::Full;
+    let observing = full || trace.is_some() || statistics.is_some() || options.fault.is_some();
+    let config = Config {
+        check: options.check,
+        timing: trace.is_some() || statistics.is_some(),
+        faults: options.fault.map(Faults::new).unwrap_or_default(),
+        observing,
+        operations: operations(options.check, observing),
+        trace,
+        stats: statistics,
+    };
+    if observing {
+        // SAFETY: a function without preconditions; the C library calls it in the child of a fork.
+        unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
+    }
+    if full || config.stats.is_some() {
+        // SAFETY: a function without preconditions; the library is linked not to be unloaded.
+        unsafe { libc::atexit(at_exit) };
+    }
+    if config.stats.is_some()
+        && let Err(error) = answer_sigusr2()
+    {
+        complain(&format!("no statistics on SIGUSR2: {error}"));
+    }
+    config
+}
+
+fn operations(check: Check, observing: bool) -> Operations {
+    let none = Operations {
+        post_send: None,
+        post_recv: None,
+        post_srq_recv: None,
+        poll_cq: None,
+        create_qp_ex: None,
+        create_cq_ex: None,
+        create_srq_ex: None,
+    };
+    if observing {
+        Operations {
+            post_send: Some(observed::post_send),
+            post_recv: Some(observed::post_recv),
+            post_srq_recv: Some(observed::post_srq_recv),
+            poll_cq: Some(completion::poll_cq),
+            create_qp_ex: Some(exports::create_qp_ex),
+            create_cq_ex: Some(cq_ex::create_cq_ex),
+            create_srq_ex: None,
+        }
+    } else if check == Check::Off {
+        none
+    } else {
+        Operations {
+            post_send: Some(checked::post_send),
+            post_recv: Some(checked::post_recv),
+            post_srq_recv: Some(checked::post_srq_recv),
+            ..none
+        }
+    }
+}
+
+extern "C" fn in_child() {
+    FORKED.store(true, Ordering::Relaxed);
+    if SIGUSR2_IS_OURS.load(Ordering::Relaxed) {
+        // Our handler would wake the parent's thread.
+        // SAFETY: signal() may be called in the child of a fork.
+        unsafe { libc::signal(libc::SIGUSR2, libc::SIG_DFL) };
+    }
+}
+
+extern "C" fn at_exit() {
+    if in_forked_child() {
+        return;
+    }
+    let Some(config) = CONFIG.get() else { return };
+    if config.check == Check::Full {
+        rules::at_exit();
+    }
+    if let Some(statistics) = &config.stats {
+        statistics.write();
+    }
+}
+
+impl Statistics {
+    fn write(&self) {
+        let seconds = (clock::monotonic() - self.started) as f64 / 1e9;
+        self.output.write(&stats::render(self.format, &program_name(), seconds));
+    }
+}
+
+fn program_name() -> String {
+    let path = std::env::current_exe().unwrap_or_default();
+    path.file_name().unwrap_or(OsStr::new("?")).to_string_lossy().into_owned()
+}
+
+/// Writes the statistics whenever SIGUSR2 comes, unless the program has a use for the signal.
+fn answer_sigusr2() -> std::io::Result<()> {
+    let mut action = std::mem::MaybeUninit::<libc::sigaction>::uninit();
+    // SAFETY: only asks, with room for the answer.
+    let result = unsafe { libc::sigaction(libc::SIGUSR2, ptr::null(), action.as_mut_ptr()) };
+    // SAFETY: filled where the call succeeded.
+    if result != 0 || unsafe { action.assume_init() }.sa_sigaction != libc::SIG_DFL {
+        return Ok(());
+    }
+    let (wake, woken) = UnixStream::pair()?;
+    let (wake, woken) = (above_the_usual(wake.into()), above_the_usual(woken.into()));
+    signal_hook::low_level::pipe::register(libc::SIGUSR2, wake)?;
+    SIGUSR2_IS_OURS.store(true, Ordering::Relaxed);
+    with_signals_blocked(|| {
+        std::thread::Builder::new().name("rdma-verbs".into()).spawn(move || statistics_thread(&woken)).map(drop)
+    })
+}
+
+fn statistics_thread(woken: &OwnedFd) {
+    let mut byte = [0_u8; 1];
+    loop {
+        // SAFETY: room for a byte.
+        let count = unsafe { libc::read(woken.as_raw_fd(), byte.as_mut_ptr().cast(), 1) };
+        if count != 1 {
+            return;
+        }
+        if let Some(statistics) = CONFIG.get().and_then(|config| config.stats.as_ref()) {
+            statistics.write();
+        }
+    }
+}
+
+/// Runs `start` so that a thread it starts never takes a signal that is meant for the program.
+fn with_signals_blocked<T>(start: impl FnOnce() -> T) -> T {
+    let mut all = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
+    let mut before = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: room for a set.
+    let _: c_int = unsafe { libc::sigfillset(all.as_mut_ptr()) };
+    // SAFETY: a filled set, and room for another.
+    unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, all.as_ptr(), before.as_mut_ptr()) };
+    let result = start();
+    // SAFETY: the set that was there before.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), ptr::null_mut()) };
+    result
+}
