@@ -54,6 +54,7 @@ help:
 	@echo 'make demo           a client and a server over a Soft-RoCE device in a virtual machine'
 	@echo 'make check          all tests'
 	@echo 'make check-device ADDR=192.0.2.1   the device tests, on an RDMA device of this host'
+	@echo 'make check-preload  rdma-verbs on a Soft-RoCE device: the distribution'"'"'s programs, and some that break a rule'
 	@echo 'make bench          what a call costs, against the inline functions'
 	@echo 'make vm CMD="..."   runs a command in the virtual machine'
 	@echo 'make header         writes include/rdma/rdma_verbs.h anew from src/ffi.rs'
