@@ -10,7 +10,7 @@
 //! # Layers
 //!
 //! ```text
-//! ffi  →  post, completion, registration  →  provider  →  contract (refusal, errno, view, output, sys)
+//! ffi  →  post, completion, registration  →  provider  →  contract (refusal, errno, view, …)
 //! ```
 //!
 //! An arrow points at what a layer may use; nothing uses `ffi`. `unsafe` is found in `ffi` (pointers that C
@@ -39,7 +39,7 @@ mod post;
 mod provider;
 mod registration;
 
-use rdma_verbs_contract::{errno, output, refusal, sys, view};
+use rdma_verbs_contract::{environment, errno, output, refusal, sys, view};
 
 /// The ABI on one screen: what `src/rdma_verbs.map` exports, in the order of the header.
 pub use ffi::{

@@ -4,14 +4,15 @@
 //! libibverbs's own inlines find it; a provider library may export it under its usual names and then comes
 //! first. The control functions are exported by libibverbs, or by whatever library stands in for it.
 
+use crate::environment;
 use crate::errno::{Call, Errno};
 use crate::output;
 use crate::sys::{ibv_comp_channel, ibv_cq, ibv_mr, ibv_pd, ibv_qp, ibv_recv_wr, ibv_send_wr, ibv_srq, ibv_wc};
 use crate::view::{Cq, Mr, Qp, Srq};
-use libc::{c_char, c_int, c_uint, c_void, size_t};
+use libc::{c_int, c_uint, c_void, size_t};
 use once_cell::sync::OnceCell;
 use std::cell::LazyCell;
-use std::ffi::{CStr, CString};
+use std::ffi::CStr;
 use std::mem::{self, MaybeUninit};
 use std::ptr::{self, NonNull};
 use std::slice;
@@ -265,7 +266,7 @@ impl Source {
 /// Finds the provider, or says on one line why the one that was named does not load.
 fn load() -> Result<Provider, String> {
     let is_static = program_is_static();
-    let source = match named_provider() {
+    let source = match environment::value(VARIABLE) {
         None if is_static => Source::tables(),
         None => Source::process(),
         Some(name) if is_static => return Err(complaint(&name, "a static program cannot load a library")),
@@ -294,20 +295,6 @@ fn load() -> Result<Provider, String> {
         // SAFETY: as above.
         ack_cq_events: unsafe { source.control(c"ibv_ack_cq_events") },
     })
-}
-
-unsafe extern "C" {
-    /// `secure_getenv(3)`, which the libc crate does not declare for Linux.
-    fn secure_getenv(name: *const c_char) -> *mut c_char;
-}
-
-/// The value of `RDMA_VERBS_PROVIDER`, unless it is empty or the program runs with privileges of its file.
-fn named_provider() -> Option<CString> {
-    // SAFETY: a C string. A program that changes its environment while threads read it is on its own, as in C.
-    let value = NonNull::new(unsafe { secure_getenv(VARIABLE.as_ptr()) })?;
-    // SAFETY: a C string of the environment, copied at once.
-    let value = unsafe { CStr::from_ptr(value.as_ptr()) };
-    (!value.is_empty()).then(|| value.to_owned())
 }
 
 #[cfg(target_pointer_width = "32")]

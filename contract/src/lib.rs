@@ -1,5 +1,5 @@
 //! What both libraries share: which calls are refused before the provider sees them, what a provider's result
-//! means, C objects as checked pointers, and how a message is written.
+//! means, C objects as checked pointers, how a variable is read and a message is written.
 //!
 //! # Safety vocabulary
 //!
@@ -7,6 +7,7 @@
 //! call returns, and whose pointer fields are NULL or valid objects themselves. Other threads may use it as far as
 //! the verbs allow.
 
+pub mod environment;
 pub mod errno;
 pub mod output;
 pub mod refusal;

@@ -11,9 +11,10 @@ use crate::post::{checked, observed};
 use crate::rules;
 use crate::stats;
 use crate::trace::Trace;
-use libc::{c_char, c_int};
+use libc::c_int;
+use rdma_verbs_contract::environment;
 use rdma_verbs_options::{Check, Format, Options, variable};
-use std::ffi::{CStr, CString, OsStr, OsString};
+use std::ffi::{CString, OsStr, OsString};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::net::UnixStream;
@@ -53,17 +54,8 @@ pub(crate) fn in_forked_child() -> bool {
     FORKED.load(Ordering::Relaxed)
 }
 
-unsafe extern "C" {
-    /// `secure_getenv(3)`, which the libc crate does not declare for Linux.
-    fn secure_getenv(name: *const c_char) -> *mut c_char;
-}
-
 fn variable_value(name: &str) -> Option<OsString> {
-    let name = CString::new(name).ok()?;
-    // SAFETY: a C string.
-    let value = unsafe { secure_getenv(name.as_ptr()) };
-    // SAFETY: a C string of the environment, copied at once.
-    (!value.is_null()).then(|| OsString::from_vec(unsafe { CStr::from_ptr(value) }.to_bytes().to_vec()))
+    environment::value(&CString::new(name).ok()?).map(|value| OsString::from_vec(value.into_bytes()))
 }
 
 /// One line on standard error.
@@ -124,7 +116,6 @@ fn operations(check: Check, observing: bool) -> Operations {
         poll_cq: None,
         create_qp_ex: None,
         create_cq_ex: None,
-        create_srq_ex: None,
     };
     if observing {
         Operations {
@@ -134,7 +125,6 @@ fn operations(check: Check, observing: bool) -> Operations {
             poll_cq: Some(completion::poll_cq),
             create_qp_ex: Some(exports::create_qp_ex),
             create_cq_ex: Some(cq_ex::create_cq_ex),
-            create_srq_ex: None,
         }
     } else if check == Check::Off {
         none

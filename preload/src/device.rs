@@ -7,7 +7,7 @@ use crate::record::Records;
 use libc::{c_int, c_void};
 use rdma_sys::{
     ibv_context, ibv_cq, ibv_cq_ex, ibv_cq_init_attr_ex, ibv_qp, ibv_qp_init_attr_ex, ibv_recv_wr, ibv_send_wr,
-    ibv_srq, ibv_srq_init_attr_ex, ibv_wc, verbs_context,
+    ibv_srq, ibv_wc, verbs_context,
 };
 use std::ffi::CStr;
 use std::marker::PhantomData;
@@ -22,7 +22,6 @@ pub(crate) type PostSrqRecv = unsafe extern "C" fn(*mut ibv_srq, *mut ibv_recv_w
 pub(crate) type PollCq = unsafe extern "C" fn(*mut ibv_cq, c_int, *mut ibv_wc) -> c_int;
 pub(crate) type CreateQpEx = unsafe extern "C" fn(*mut ibv_context, *mut ibv_qp_init_attr_ex) -> *mut ibv_qp;
 pub(crate) type CreateCqEx = unsafe extern "C" fn(*mut ibv_context, *mut ibv_cq_init_attr_ex) -> *mut ibv_cq_ex;
-pub(crate) type CreateSrqEx = unsafe extern "C" fn(*mut ibv_context, *mut ibv_srq_init_attr_ex) -> *mut ibv_srq;
 
 /// An operation as the driver had it. Drivers may change theirs after opening.
 pub(crate) struct Saved<F>(AtomicPtr<c_void>, PhantomData<F>);
@@ -65,7 +64,6 @@ pub(crate) struct Operations {
     pub(crate) poll_cq: Option<PollCq>,
     pub(crate) create_qp_ex: Option<CreateQpEx>,
     pub(crate) create_cq_ex: Option<CreateCqEx>,
-    pub(crate) create_srq_ex: Option<CreateSrqEx>,
 }
 
 pub(crate) struct Device {
@@ -78,7 +76,6 @@ pub(crate) struct Device {
     pub(crate) poll_cq: Saved<PollCq>,
     pub(crate) create_qp_ex: Saved<CreateQpEx>,
     pub(crate) create_cq_ex: Saved<CreateCqEx>,
-    pub(crate) create_srq_ex: Saved<CreateSrqEx>,
     pub(crate) records: Records,
     next: Option<&'static Device>,
 }
@@ -135,7 +132,6 @@ impl Device {
             poll_cq: Saved::none(),
             create_qp_ex: Saved::none(),
             create_cq_ex: Saved::none(),
-            create_srq_ex: Saved::none(),
             records: Records::new(),
             next: Device::all().next(),
         }));
@@ -169,7 +165,7 @@ impl Device {
                 }
             )*};
         }
-        extended!(create_qp_ex, create_cq_ex, create_srq_ex);
+        extended!(create_qp_ex, create_cq_ex);
     }
 
     /// Forgets a context that is about to be closed.

@@ -13,10 +13,11 @@ pub(crate) struct Output {
     /// The file that was opened. A program may close descriptors that it did not open, and get the number for a file
     /// of its own: nothing of ours must be written there.
     file: Option<(libc::dev_t, libc::ino_t)>,
+    is_regular: bool,
 }
 
 impl Output {
-    pub(crate) const STDERR: Output = Output { fd: libc::STDERR_FILENO, file: None };
+    pub(crate) const STDERR: Output = Output { fd: libc::STDERR_FILENO, file: None, is_regular: false };
 
     pub(crate) fn open(sink: &Sink) -> io::Result<Output> {
         let path = match sink {
@@ -27,7 +28,8 @@ impl Output {
         let file = OpenOptions::new().append(true).create(true).mode(0o666).open(path)?;
         let metadata = file.metadata()?;
         let file_id = (metadata.dev(), metadata.ino());
-        Ok(Output { fd: above_the_usual(file.into()).into_raw_fd(), file: Some(file_id) })
+        let is_regular = metadata.is_file();
+        Ok(Output { fd: above_the_usual(file.into()).into_raw_fd(), file: Some(file_id), is_regular })
     }
 
     /// Writes `text`, whole lines, at once.
@@ -35,7 +37,13 @@ impl Output {
         if self.file.is_some_and(|file| identity(self.fd) != Some(file)) {
             return;
         }
-        output::write(self.fd, text);
+        if self.is_regular {
+            // Nothing there can raise SIGPIPE.
+            // SAFETY: the bytes of a string.
+            unsafe { libc::write(self.fd, text.as_ptr().cast(), text.len()) };
+        } else {
+            output::write(self.fd, text);
+        }
     }
 }
 

@@ -65,38 +65,7 @@ pub(crate) struct Trace {
 
 impl Trace {
     pub(crate) fn post(&self, device: &str, place: Place, request: &Request, outcome: Outcome) {
-        let mut fields = vec![
-            place.field(),
-            ("wr_id", Value::Hex(request.wr_id)),
-            ("sge", Value::Number(request.sges.len() as u64)),
-            ("bytes", Value::Number(request.bytes())),
-        ];
-        if request.op != Op::Recv {
-            fields.push(("flags", Value::Flags(request.flags)));
-        }
-        if let Some(imm) = request.imm {
-            fields.push(("imm", Value::Hex(u32::from_be(imm).into())));
-        }
-        if let Some(remote) = request.remote {
-            fields.push(("remote", Value::Hex(remote.addr)));
-            fields.push(("rkey", Value::Hex(remote.rkey.into())));
-        }
-        if let Some(datagram) = request.datagram {
-            fields.push(("ah", Value::Hex(datagram.ah as u64)));
-            fields.push(("remote_qpn", Value::Hex(datagram.remote_qpn.into())));
-        }
-        if !request.sges.is_empty() {
-            fields.push(("list", Value::Entries(request.sges.to_vec())));
-        }
-        let result = if outcome.errno == 0 { Cow::Borrowed("0") } else { errno_name(outcome.errno) };
-        fields.push(("result", Value::Word(result)));
-        if let Some(rule) = outcome.refused {
-            fields.push(("refused", Value::Word(Cow::Borrowed(rule))));
-        }
-        if outcome.injected {
-            fields.push(("injected", Value::Word(Cow::Borrowed("yes"))));
-        }
-        self.line(device, "post", request.op, fields);
+        self.line(device, "post", request.op, post_fields(place, request, outcome));
     }
 
     pub(crate) fn completion(
@@ -142,6 +111,42 @@ impl Trace {
         };
         self.output.write(&line);
     }
+}
+
+/// What a line says of a request that was posted.
+fn post_fields(place: Place, request: &Request, outcome: Outcome) -> Vec<(&'static str, Value)> {
+    let mut fields = vec![
+        place.field(),
+        ("wr_id", Value::Hex(request.wr_id)),
+        ("sge", Value::Number(request.sges.len() as u64)),
+        ("bytes", Value::Number(request.bytes())),
+    ];
+    if request.op != Op::Recv {
+        fields.push(("flags", Value::Flags(request.flags)));
+    }
+    if let Some(imm) = request.imm {
+        fields.push(("imm", Value::Hex(u32::from_be(imm).into())));
+    }
+    if let Some(remote) = request.remote {
+        fields.push(("remote", Value::Hex(remote.addr)));
+        fields.push(("rkey", Value::Hex(remote.rkey.into())));
+    }
+    if let Some(datagram) = request.datagram {
+        fields.push(("ah", Value::Hex(datagram.ah as u64)));
+        fields.push(("remote_qpn", Value::Hex(datagram.remote_qpn.into())));
+    }
+    if !request.sges.is_empty() {
+        fields.push(("list", Value::Entries(request.sges.to_vec())));
+    }
+    let result = if outcome.errno == 0 { Cow::Borrowed("0") } else { errno_name(outcome.errno) };
+    fields.push(("result", Value::Word(result)));
+    if let Some(rule) = outcome.refused {
+        fields.push(("refused", Value::Word(Cow::Borrowed(rule))));
+    }
+    if outcome.injected {
+        fields.push(("injected", Value::Word(Cow::Borrowed("yes"))));
+    }
+    fields
 }
 
 fn text(now: u64, tid: i32, device: &str, event: &str, op: Op, fields: &[(&'static str, Value)]) -> String {
@@ -261,6 +266,10 @@ mod tests {
         let sges = [];
         let remote = Some(Remote { addr: 1, rkey: 2 });
         let request = Request { wr_id: 0, op: Op::Read, flags: 0, sges: &sges, imm: None, remote, datagram: None };
+        assert_eq!(
+            text(0, 9, "rxe0", "post", Op::Read, &post_fields(Place::Qp(17), &request, Outcome::ACCEPTED)),
+            "0.000000 9 rxe0 post read qp=0x11 wr_id=0x0 sge=0 bytes=0 flags=0 remote=0x1 rkey=0x2 result=0\n"
+        );
         assert_eq!(request.bytes(), 0);
     }
 }
