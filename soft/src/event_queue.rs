@@ -1,0 +1,68 @@
+//! Events that a program waits for through a descriptor: a queue, and an eventfd that is readable while there is one.
+//!
+//! Completion channels, asynchronous events and the event channels of connection management are all of this kind.
+
+use nix::errno::Errno;
+use nix::sys::eventfd::{EfdFlags, EventFd};
+use std::collections::VecDeque;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+pub(crate) struct EventQueue<T> {
+    /// Counts the events; each read takes one.
+    ready: EventFd,
+    events: Mutex<VecDeque<T>>,
+}
+
+impl<T> EventQueue<T> {
+    pub(crate) fn new() -> Result<EventQueue<T>, Errno> {
+        let ready = EventFd::from_value_and_flags(0, EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_SEMAPHORE)?;
+        Ok(EventQueue { ready, events: Mutex::new(VecDeque::new()) })
+    }
+
+    pub(crate) fn push(&self, event: T) {
+        self.events().push_back(event);
+        // The counter cannot overflow: 2^64 events do not fit into memory.
+        let _ = self.ready.write(1);
+    }
+
+    /// The oldest event. Waits as a read of the descriptor does: for ever, unless the program made it non-blocking
+    /// (EAGAIN) or a signal comes (EINTR).
+    pub(crate) fn pop(&self) -> Result<T, Errno> {
+        loop {
+            self.ready.read()?;
+            // None where the event was withdrawn after it was counted.
+            if let Some(event) = self.events().pop_front() {
+                return Ok(event);
+            }
+        }
+    }
+
+    /// Withdraws the events of an object that goes away.
+    pub(crate) fn retain(&self, keep: impl FnMut(&T) -> bool) {
+        let mut events = self.events();
+        let before = events.len();
+        events.retain(keep);
+        for _ in events.len()..before {
+            let mut poll = [nix::poll::PollFd::new(self.ready.as_fd(), nix::poll::PollFlags::POLLIN)];
+            // A waiter may have taken the count already; it finds no event then, and waits again.
+            if nix::poll::poll(&mut poll, nix::poll::PollTimeout::ZERO) == Ok(1) {
+                let _ = self.ready.read();
+            }
+        }
+    }
+
+    pub(crate) fn fd(&self) -> RawFd {
+        self.ready.as_raw_fd()
+    }
+
+    fn events(&self) -> MutexGuard<'_, VecDeque<T>> {
+        self.events.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<T> AsFd for EventQueue<T> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.ready.as_fd()
+    }
+}

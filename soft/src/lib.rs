@@ -1,0 +1,10 @@
+//! An RDMA device of software alone.
+//!
+//!     cm, verbs (C on the outside)  →  engine (reliable connections, over TCP)  →  reactor, wire
+mod addresses;
+mod capture;
+mod cm;
+mod engine;
+mod event_queue;
+mod reactor;
+mod verbs;

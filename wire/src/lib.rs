@@ -1,0 +1,15 @@
+//! The packets of InfiniBand's reliable connections and of its connection management, as bytes.
+//!
+//! Chapter and clause numbers are those of the InfiniBand Architecture Specification, volume 1.
+
+#![forbid(unsafe_code)]
+
+pub mod cm;
+pub mod frame;
+pub mod packet;
+pub mod pcap;
+pub mod port_query;
+
+/// Why bytes are not what they should be: a short text for people.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Malformed(pub &'static str);
