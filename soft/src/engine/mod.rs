@@ -19,7 +19,7 @@ pub(crate) type Channel = EventQueue<Cookie>;
 /// Asynchronous events of a context.
 pub(crate) type AsyncEvents = EventQueue<AsyncEvent>;
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub(crate) struct AsyncEvent {
     pub(crate) kind: ibv_event_type,
     /// Of the queue pair, completion queue or shared receive queue; the number of the port for its events.
