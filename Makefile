@@ -51,7 +51,7 @@ all: $(SO) $(DIST)/$(SONAME) $(DIST)/librdma_verbs.so $(A) $(PRELOAD) $(LAUNCHER
 help:
 	@echo 'make                the libraries and the launcher'
 	@echo 'make install        ... into prefix=$(prefix) (also libdir, includedir, mandir, DESTDIR); make uninstall'
-	@echo 'make demo           a client and a server over a Soft-RoCE device in a virtual machine'
+	@echo 'make demo           a client and a server over the software device; make demo-vm: over Soft-RoCE in a virtual machine'
 	@echo 'make check          all tests'
 	@echo 'make check-device ADDR=192.0.2.1   the device tests, on an RDMA device of this host'
 	@echo 'make check-preload  rdma-verbs on a Soft-RoCE device: the distribution'"'"'s programs, and some that break a rule'
@@ -180,6 +180,8 @@ check: setup stage
 
 # All that `make check` and `make demo` need; `make` alone needs less.
 export SETUP
-.PHONY: setup
+.PHONY: setup setup-build
 setup:
 	@c-tests/setup all
+setup-build:
+	@c-tests/setup install-build

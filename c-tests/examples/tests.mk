@@ -18,7 +18,10 @@ $(EXAMPLES)/static/%: c-tests/examples/%.c $(EXAMPLE_SOURCES) $(STAGE)/lib/librd
 	$(CC) $(TEST_CFLAGS) $(RDMA_VERBS_CFLAGS) -o $@ $< \
 		$(subst -lrdma_verbs,-l:librdma_verbs.a,$(call staged,--static --libs))
 
-.PHONY: demo
-demo: setup stage
+.PHONY: demo demo-vm examples
+examples: stage
 	@$(MAKE) -s --no-print-directory $(EXAMPLE_PROGRAMS)
+demo: setup-build examples
+	DEVICE_ADDRESS=127.0.0.1 c-tests/examples/demo $(EXAMPLES) $(STAGE)/bin/rdma-verbs --soft
+demo-vm: setup examples
 	c-tests/device/on-device c-tests/examples/demo $(EXAMPLES)
