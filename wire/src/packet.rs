@@ -223,7 +223,7 @@ impl Header {
 }
 
 impl Kind {
-    /// Table 38 (9.2.1), reliable connection.
+    /// The opcodes of reliable connections (9.2.1).
     fn opcode(&self) -> u8 {
         use Place::*;
         match self {
@@ -343,13 +343,13 @@ fn read_atomic(from: &mut Reader<'_>) -> Result<(u64, u32, u64, u64), Malformed>
     Ok((from.u64()?, from.u32()?, from.u64()?, from.u64()?))
 }
 
-/// The syndrome's low bits are a credit count, a timer or a NAK code (table 44), its next two say which.
+/// The syndrome's low bits are a credit count, a timer or a NAK code (9.3.5), its next two say which.
 const FIVE_BITS: u8 = 0x1F;
 const ACK: u8 = 0x00;
 const RNR_NAK: u8 = 0x20;
 const NAK: u8 = 0x60;
 
-/// By their codes (table 47).
+/// By their codes.
 const NAKS: [Nak; 5] = [
     Nak::PsnSequenceError,
     Nak::InvalidRequest,
