@@ -652,8 +652,9 @@ pub(crate) mod tests {
     /// The bytes that are not zero, by the tables of chapter 12: offsets are from the begin of the message.
     #[test]
     fn layout() {
-        let ids: [(usize, &[u8]); 2] = [(0, b"\x01\x02\x03\x04"), (4, b"\x05\x06\x07\x08")];
-        let tables: [(u8, Vec<(usize, &[u8])>); 7] = [
+        type Place<'a> = (usize, &'a [u8]);
+        let ids: [Place<'_>; 2] = [(0, b"\x01\x02\x03\x04"), (4, b"\x05\x06\x07\x08")];
+        let tables: [(u8, Vec<Place<'_>>); 7] = [
             (
                 0x10,
                 vec![
