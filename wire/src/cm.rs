@@ -4,8 +4,9 @@
 //! On a connection each is a frame of 256 bytes, with its length in front.
 
 use crate::Malformed;
+use crate::bytes::ipv6;
 use crate::packet::P_KEY;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 
 pub const MAD_BYTES: usize = 256;
 
@@ -431,13 +432,6 @@ impl Req {
             destination: address(mad.bytes(req::DESTINATION))?,
             private_data: mad.bytes(req::PRIVATE_DATA),
         })
-    }
-}
-
-fn ipv6(address: IpAddr) -> Ipv6Addr {
-    match address {
-        IpAddr::V4(address) => address.to_ipv6_mapped(),
-        IpAddr::V6(address) => address,
     }
 }
 
