@@ -533,17 +533,21 @@ pub(crate) unsafe extern "C" fn ibv_get_async_event(context: *mut ibv_context, t
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn ibv_ack_async_event(event: *mut ibv_async_event) {
     // Not as the enum: a program could have another value there.
-    // SAFETY: an event that was handed out.
-    let kind = unsafe { *(&raw const (*event).event_type).cast::<u32>() };
+    // SAFETY: an event that was handed out, here and below.
+    let kind = unsafe { &raw const (*event).event_type }.cast::<u32>();
+    // SAFETY: as above.
+    let kind = unsafe { *kind };
     // SAFETY: as above.
     let element = unsafe { &raw const (*event).element };
+    // SAFETY: as above. All its members can be read.
+    let element = unsafe { &*element };
     let acknowledged = match Element::of(kind) {
         // SAFETY: the member of this kind of event, here and below.
-        Element::Cq => acknowledged!(unsafe { (*element).cq }, async_events_completed),
+        Element::Cq => acknowledged!(unsafe { element.cq }, async_events_completed),
         // SAFETY: as above.
-        Element::Qp => acknowledged!(unsafe { (*element).qp }, events_completed),
+        Element::Qp => acknowledged!(unsafe { element.qp }, events_completed),
         // SAFETY: as above.
-        Element::Srq => acknowledged!(unsafe { (*element).srq }, events_completed),
+        Element::Srq => acknowledged!(unsafe { element.srq }, events_completed),
         Element::Port => return,
     };
     // SAFETY: an object cannot be destroyed before its events are acknowledged.

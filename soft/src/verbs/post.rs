@@ -65,7 +65,9 @@ pub(super) unsafe extern "C" fn post_send(
     // SAFETY: the caller's promise.
     outcome::value(unsafe { locked(first, bad) }.and_then(|mut engine| {
         // SAFETY: as above, and for the entries.
-        let (any, outcome) = unsafe { each(first, bad, |wr| engine.post_send(key, &request(wr)?)) };
+        let post = |wr: &ibv_send_wr| engine.post_send(key, &unsafe { request(wr) }?);
+        // SAFETY: as above.
+        let (any, outcome) = unsafe { each(first, bad, post) };
         if any {
             engine.ring(key);
         }

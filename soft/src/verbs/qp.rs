@@ -29,7 +29,9 @@ pub(super) struct Own {
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn ibv_create_qp(pd: *mut ibv_pd, attr: *mut ibv_qp_init_attr) -> *mut ibv_qp {
     // SAFETY: the caller's promise.
-    outcome::object(unsafe { create(pd, &mut *attr, false) })
+    let attr = unsafe { &mut *attr };
+    // SAFETY: as above.
+    outcome::object(unsafe { create(pd, attr, false) })
 }
 
 /// # Safety
@@ -39,11 +41,13 @@ pub(super) unsafe extern "C" fn create_qp_ex(
     attr: *mut ibv_qp_init_attr_ex,
 ) -> *mut ibv_qp {
     // SAFETY: the caller's promise.
-    outcome::object(check_extension(unsafe { &*attr }).and_then(|for_wr| {
-        // SAFETY: as above.
-        let pd = unsafe { (*attr).pd };
-        // SAFETY: as above; the extended attributes begin as the plain ones do.
-        unsafe { create(pd, &mut *attr.cast(), for_wr) }
+    let extension = unsafe { &*attr };
+    let pd = extension.pd;
+    outcome::object(check_extension(extension).and_then(|for_wr| {
+        // SAFETY: the extended attributes begin as the plain ones do.
+        let attr = unsafe { &mut *attr.cast() };
+        // SAFETY: the caller's promise.
+        unsafe { create(pd, attr, for_wr) }
     }))
 }
 

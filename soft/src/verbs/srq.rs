@@ -20,7 +20,9 @@ pub(super) struct Own {
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn ibv_create_srq(pd: *mut ibv_pd, init: *mut ibv_srq_init_attr) -> *mut ibv_srq {
     // SAFETY: the caller's promise.
-    outcome::object(unsafe { create(pd, &mut *init) })
+    let init = unsafe { &mut *init };
+    // SAFETY: as above.
+    outcome::object(unsafe { create(pd, init) })
 }
 
 /// # Safety
