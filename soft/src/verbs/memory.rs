@@ -114,7 +114,6 @@ fn region(address: usize, length: usize, iova: u64, access: u32) -> Result<Memor
         return Err(Errno::EOPNOTSUPP);
     }
     let end = address.checked_add(length).filter(|_| length > 0 && access & !known.0 == 0).ok_or(Errno::EINVAL)?;
-    iova.checked_add(length as u64).ok_or(Errno::EINVAL)?;
     if !is_mapped(address, end, access & flags::IBV_ACCESS_LOCAL_WRITE.0 != 0) {
         return Err(Errno::EFAULT);
     }
