@@ -244,6 +244,11 @@ impl Locked<'_> {
         todo!()
     }
 
+    /// How many more requests the send queue takes.
+    pub(crate) fn send_room(&self, _qp: QpKey) -> Result<usize, Errno> {
+        todo!()
+    }
+
     /// After the last request of a list: puts them on their way.
     pub(crate) fn ring(&mut self, _qp: QpKey) {
         todo!()
