@@ -4,6 +4,7 @@
 
 #![forbid(unsafe_code)]
 
+mod bytes;
 pub mod cm;
 pub mod frame;
 pub mod packet;
@@ -13,3 +14,11 @@ pub mod port_query;
 /// Why bytes are not what they should be: a short text for people.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Malformed(pub &'static str);
+
+impl std::fmt::Display for Malformed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.0)
+    }
+}
+
+impl std::error::Error for Malformed {}
