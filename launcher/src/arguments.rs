@@ -64,7 +64,7 @@ pub(crate) struct Arguments {
     #[arg(long)]
     pub(crate) soft: bool,
 
-    /// With --soft: capture what the device sends and receives into FILE, for Wireshark
+    /// With --soft: capture what is sent and received into FILE, for Wireshark; %p in it is the process
     #[arg(
         long, value_name = "FILE", requires = "soft",
         value_parser = OsStringValueParser::new().try_map(file),
@@ -108,7 +108,7 @@ impl Arguments {
             variables.push((variable::FAULT, fault.to_string().into()));
         }
         if let Some(path) = &self.pcap {
-            variables.push((PCAP, output::make(&Sink::File(path.clone()))?));
+            variables.push((PCAP, output::from_the_root(path)?.into()));
         }
         Ok(variables)
     }
