@@ -31,10 +31,17 @@ impl<T> EventQueue<T> {
     /// The oldest event. Waits as a read of the descriptor does: for ever, unless the program made it non-blocking
     /// (EAGAIN) or a signal comes (EINTR).
     pub(crate) fn pop(&self) -> Result<T, Errno> {
+        self.pop_with(|_| {})
+    }
+
+    /// As [`EventQueue::pop`]; `note` sees the event before anyone can find that it is not in the queue any more.
+    pub(crate) fn pop_with(&self, note: impl Fn(&T)) -> Result<T, Errno> {
         loop {
             self.ready.read()?;
+            let mut events = self.events();
             // None where the event was withdrawn after it was counted.
-            if let Some(event) = self.events().pop_front() {
+            if let Some(event) = events.pop_front() {
+                note(&event);
                 return Ok(event);
             }
         }

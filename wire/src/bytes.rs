@@ -1,6 +1,7 @@
-//! Reading and writing fields in network byte order, one after the other.
+//! Fields in network byte order, read and written one after the other, and what several formats share.
 
 use crate::Malformed;
+use std::net::{IpAddr, Ipv6Addr};
 
 /// The low 24 bits: queue pair numbers, PSNs and MSNs.
 pub(crate) const MASK_24: u32 = 0xFF_FFFF;
@@ -63,5 +64,13 @@ impl<'a> Writer<'a> {
 
     pub(crate) fn u64(&mut self, value: u64) {
         self.put(&value.to_be_bytes());
+    }
+}
+
+/// An address in 16 bytes; an IPv4 address is mapped.
+pub(crate) fn ipv6(address: IpAddr) -> Ipv6Addr {
+    match address {
+        IpAddr::V4(address) => address.to_ipv6_mapped(),
+        IpAddr::V6(address) => address,
     }
 }

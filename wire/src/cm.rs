@@ -4,8 +4,9 @@
 //! On a connection each is a frame of 256 bytes, with its length in front.
 
 use crate::Malformed;
+use crate::bytes::ipv6;
 use crate::packet::P_KEY;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 
 pub const MAD_BYTES: usize = 256;
 
@@ -434,13 +435,6 @@ impl Req {
     }
 }
 
-fn ipv6(address: IpAddr) -> Ipv6Addr {
-    match address {
-        IpAddr::V4(address) => address.to_ipv6_mapped(),
-        IpAddr::V6(address) => address,
-    }
-}
-
 impl Rep {
     fn write(&self, mad: &mut Fields) {
         mad.set_ids(self.local_comm_id, self.remote_comm_id);
@@ -652,8 +646,9 @@ pub(crate) mod tests {
     /// The bytes that are not zero, by the tables of chapter 12: offsets are from the begin of the message.
     #[test]
     fn layout() {
-        let ids: [(usize, &[u8]); 2] = [(0, b"\x01\x02\x03\x04"), (4, b"\x05\x06\x07\x08")];
-        let tables: [(u8, Vec<(usize, &[u8])>); 7] = [
+        type Place<'a> = (usize, &'a [u8]);
+        let ids: [Place<'_>; 2] = [(0, b"\x01\x02\x03\x04"), (4, b"\x05\x06\x07\x08")];
+        let tables: [(u8, Vec<Place<'_>>); 7] = [
             (
                 0x10,
                 vec![

@@ -656,6 +656,11 @@ impl Locked<'_> {
         self.state.post_send(qp.0 as usize, request)
     }
 
+    /// How many more requests the send queue takes.
+    pub(crate) fn send_room(&self, _qp: QpKey) -> Result<usize, Errno> {
+        todo!()
+    }
+
     /// After the last request of a list: puts them on their way.
     pub(crate) fn ring(&mut self, qp: QpKey) {
         if alive().is_ok() {
