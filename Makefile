@@ -33,19 +33,22 @@ SONAME := librdma_verbs.so.$(SOVERSION)
 SO := $(DIST)/librdma_verbs.so.$(VERSION)
 A := $(DIST)/librdma_verbs.a
 PRELOAD := $(DIST)/rdma_verbs/librdma_verbs_preload.so
+SOFT := $(DIST)/rdma_verbs/librdma_soft.so
 LAUNCHER := $(DIST)/rdma-verbs
 # What cargo builds: static libraries, from which the shared ones are linked, and the launcher.
 RELEASE := $T/$(if $(CARGO_BUILD_TARGET),$(CARGO_BUILD_TARGET)/)release
 RUST_A := $(RELEASE)/librdma_verbs.a
 PRELOAD_RUST_A := $(RELEASE)/librdma_verbs_preload.a
+SOFT_RUST_A := $(RELEASE)/librdma_verbs_soft.a
 EXPORTS := $(shell sed -n 's/^\t\t\([a-z_]*\);$$/\1/p' src/rdma_verbs.map)
 PRELOAD_EXPORTS := $(shell sed -n 's/^\t\t\(ibv_[a-z_0-9]*\);$$/\1/p' preload/preload.map)
+SOFT_EXPORTS := $(shell sed -n 's/^\t\t\([a-z_0-9]*\);$$/\1/p' soft/soft.map)
 MAN1 := $(wildcard man/*.1)
 MAN3 := $(wildcard man/*.3)
 MAN7 := $(wildcard man/*.7)
 
 .PHONY: all
-all: $(SO) $(DIST)/$(SONAME) $(DIST)/librdma_verbs.so $(A) $(PRELOAD) $(LAUNCHER)
+all: $(SO) $(DIST)/$(SONAME) $(DIST)/librdma_verbs.so $(A) $(PRELOAD) $(SOFT) $(LAUNCHER)
 
 .PHONY: help
 help:
@@ -69,7 +72,7 @@ cargo-build:
 	@c-tests/setup build
 	RDMA_VERBS_LIBDIR_FROM_BINDIR='$(shell realpath -m -s --relative-to='$(bindir)' '$(libdir)')' \
 		$(CARGO) build --release --locked --workspace --target-dir $T
-$(RUST_A) $(PRELOAD_RUST_A) $(RELEASE)/rdma-verbs: cargo-build ;
+$(RUST_A) $(PRELOAD_RUST_A) $(SOFT_RUST_A) $(RELEASE)/rdma-verbs: cargo-build ;
 
 # rustc hands its linker a version script of its own and drops a second one, so the installed object is linked here.
 $(SO): $(RUST_A) src/rdma_verbs.map Makefile
@@ -89,6 +92,14 @@ $(PRELOAD): $(PRELOAD_RUST_A) preload/preload.map Makefile
 		-Wl,--version-script=preload/preload.map,--no-undefined-version \
 		-Wl,-z,defs,-z,relro,-z,now,-z,nodelete,--as-needed,--gc-sections \
 		$(PRELOAD_EXPORTS:%=-Wl,-u,%) $(PRELOAD_RUST_A) -lpthread -ldl
+
+# In place of libibverbs and librdmacm: another plug-in of the launcher's, with the nodes of both.
+$(SOFT): $(SOFT_RUST_A) soft/soft.map Makefile
+	mkdir -p $(@D)
+	$(CC) $(CFLAGS) $(LDFLAGS) -shared -o $@ \
+		-Wl,--version-script=soft/soft.map,--no-undefined-version \
+		-Wl,-z,defs,-z,relro,-z,now,-z,nodelete,--as-needed,--gc-sections \
+		$(SOFT_EXPORTS:%=-Wl,-u,%) $(SOFT_RUST_A) -lpthread -ldl
 
 $(LAUNCHER): $(RELEASE)/rdma-verbs
 	mkdir -p $(@D)
@@ -119,13 +130,13 @@ clean:
 # Installs what `make` has built, and builds nothing: root may have no cargo, or another one.
 .PHONY: install
 install:
-	@test -e $(SO) -a -e $(A) -a -e $(PRELOAD) -a -e $(LAUNCHER) || { echo 'make install: nothing is built yet: type `make` first' >&2; exit 1; }
+	@test -e $(SO) -a -e $(A) -a -e $(PRELOAD) -a -e $(SOFT) -a -e $(LAUNCHER) || { echo 'make install: nothing is built yet: type `make` first' >&2; exit 1; }
 	$(INSTALL) -d '$(DESTDIR)$(bindir)' '$(DESTDIR)$(libdir)/rdma_verbs' '$(DESTDIR)$(pkgconfigdir)' '$(DESTDIR)$(includedir)/rdma_verbs/rdma'
 	$(INSTALL_PROGRAM) $(SO) '$(DESTDIR)$(libdir)/'
 	ln -sf $(notdir $(SO)) '$(DESTDIR)$(libdir)/$(SONAME)'
 	ln -sf $(SONAME) '$(DESTDIR)$(libdir)/librdma_verbs.so'
 	$(INSTALL_DATA) $(A) '$(DESTDIR)$(libdir)/'
-	$(INSTALL_PROGRAM) $(PRELOAD) '$(DESTDIR)$(libdir)/rdma_verbs/'
+	$(INSTALL_PROGRAM) $(PRELOAD) $(SOFT) '$(DESTDIR)$(libdir)/rdma_verbs/'
 	$(INSTALL_PROGRAM) $(LAUNCHER) '$(DESTDIR)$(bindir)/'
 	$(INSTALL_DATA) include/rdma/rdma_verbs.h '$(DESTDIR)$(includedir)/rdma_verbs/rdma/'
 	sed -e 's|@prefix@|$(prefix)|' -e 's|@VERSION@|$(VERSION)|' $(foreach dir,exec_prefix libdir includedir, \

@@ -3,10 +3,14 @@
 use crate::{BROKEN, Failure, USAGE, output};
 use clap::Parser;
 use clap::builder::{OsStringValueParser, TypedValueParser};
-use clap::error::ErrorKind;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use rdma_verbs_options::{Check, Fault, Format, Sink, variable};
 use std::ffi::{OsStr, OsString};
 use std::io::Write as _;
+use std::path::PathBuf;
+
+/// The variable of the software device.
+const PCAP: &str = "RDMA_SOFT_PCAP";
 
 /// Runs PROGRAM, which need not be built for it, and checks, shows, counts or fails its RDMA calls.
 #[derive(Parser)]
@@ -56,6 +60,17 @@ pub(crate) struct Arguments {
     )]
     fault: Option<Fault>,
 
+    /// Run on an RDMA device made of software: no hardware, no kernel driver, no privileges
+    #[arg(long)]
+    pub(crate) soft: bool,
+
+    /// With --soft: capture what is sent and received into FILE, for Wireshark; %p in it is the process
+    #[arg(
+        long, value_name = "FILE", requires = "soft",
+        value_parser = OsStringValueParser::new().try_map(file),
+    )]
+    pcap: Option<PathBuf>,
+
     // The program and its arguments.
     #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM", hide = true)]
     pub(crate) command: Vec<OsString>,
@@ -92,8 +107,15 @@ impl Arguments {
         if let Some(fault) = &self.fault {
             variables.push((variable::FAULT, fault.to_string().into()));
         }
+        if let Some(path) = &self.pcap {
+            variables.push((PCAP, output::from_the_root(path)?.into()));
+        }
         Ok(variables)
     }
+}
+
+fn file(value: OsString) -> Result<PathBuf, &'static str> {
+    if value.is_empty() { Err("expected the name of a file") } else { Ok(value.into()) }
 }
 
 /// Prints help or the version; an error becomes one line.
@@ -103,10 +125,15 @@ fn print(error: &clap::Error) -> Result<(), Failure> {
             let printed = error.print().and_then(|()| std::io::stdout().flush());
             return printed.map_err(|error| Failure { status: BROKEN, why: format!("standard output: {error}") });
         }
+        ErrorKind::MissingRequiredArgument if lacks_soft(error) => "--pcap needs --soft".into(),
         ErrorKind::MissingRequiredArgument => "expected the name of a program".into(),
         _ => first_paragraph(&error.to_string()),
     };
     Err(Failure { status: USAGE, why: format!("{why} (rdma-verbs --help shows the options)") })
+}
+
+fn lacks_soft(error: &clap::Error) -> bool {
+    matches!(error.get(ContextKind::InvalidArg), Some(ContextValue::Strings(missing)) if missing.iter().any(|name| name == "--soft"))
 }
 
 /// What is wrong, without the usage and the tips that clap has below.

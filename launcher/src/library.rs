@@ -1,10 +1,12 @@
-//! Where the library is, seen from the launcher's own executable.
+//! Where the libraries are, seen from the launcher's own executable.
 
 use crate::{BROKEN, Failure};
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
 const FILE: &str = "rdma_verbs/librdma_verbs_preload.so";
+/// Beside it: the software device.
+const SOFT: &str = "librdma_soft.so";
 
 /// The way from the directory of programs to that of libraries, as installed.
 const LIBDIR_FROM_BINDIR: &str = match option_env!("RDMA_VERBS_LIBDIR_FROM_BINDIR") {
@@ -17,22 +19,30 @@ fn usual() -> [String; 3] {
     ["../lib".into(), "../lib64".into(), format!("../lib/{}-linux-gnu", std::env::consts::ARCH)]
 }
 
-/// The library's path, as an entry of `LD_PRELOAD`.
-pub(crate) fn find() -> Result<OsString, Failure> {
+/// What is put into `LD_PRELOAD`: the library, and behind it the software device, if there is to be one.
+pub(crate) fn find(soft: bool) -> Result<OsString, Failure> {
     let executable = std::env::current_exe().map_err(|error| broken(format!("/proc/self/exe: {error}")))?;
     let places = places(executable.parent().unwrap_or(Path::new("/")));
     let Some(library) = places.iter().find_map(|place| place.canonicalize().ok()) else {
         let places: Vec<_> = places.iter().map(|place| place.display().to_string()).collect();
         return Err(broken(format!("the library is not installed: there is no {}", places.join(" and no "))));
     };
-    if can_be_listed(library.as_os_str()) {
-        Ok(library.into())
-    } else {
-        Err(broken(format!(
+    if !can_be_listed(library.as_os_str()) {
+        return Err(broken(format!(
             "{}: LD_PRELOAD cannot hold a path with a blank or a colon; move the installation to another directory",
             library.display()
-        )))
+        )));
     }
+    let device = library.with_file_name(SOFT);
+    let mut list = OsString::from(library);
+    if soft {
+        if !device.exists() {
+            return Err(broken(format!("the software device is not installed: there is no {}", device.display())));
+        }
+        list.push(":");
+        list.push(device);
+    }
+    Ok(list)
 }
 
 fn broken(why: String) -> Failure {

@@ -1,6 +1,7 @@
 //! `rdma-verbs`: runs a program with `librdma_verbs_preload.so`.
 //!
-//! It turns its options into the library's variables, prepends the library to `LD_PRELOAD` and becomes the program.
+//! It turns its options into the library's variables, prepends the library to `LD_PRELOAD`, with `librdma_soft.so` where
+//! that is asked for, and becomes the program.
 #![cfg_attr(not(test), no_main)]
 
 mod arguments;
@@ -42,7 +43,7 @@ extern "C" fn main() -> c_int {
 /// Returns only where there was something to print and no program to run, or a failure.
 fn run(arguments: Option<Arguments>) -> Result<(), Failure> {
     let Some(arguments) = arguments else { return Ok(()) };
-    let mut variables = vec![("LD_PRELOAD", preload(library::find()?))];
+    let mut variables = vec![("LD_PRELOAD", preload(library::find(arguments.soft)?))];
     variables.extend(arguments.variables()?);
     if let Some(warning) = program::warning(arguments.program()) {
         say(&format!("warning: {}: {warning}", program::display(arguments.program())));
@@ -50,9 +51,8 @@ fn run(arguments: Option<Arguments>) -> Result<(), Failure> {
     Err(program::execute(arguments.command, &variables))
 }
 
-/// The library before what is preloaded already.
-fn preload(library: OsString) -> OsString {
-    let mut list = library;
+/// The libraries before what is preloaded already.
+fn preload(mut list: OsString) -> OsString {
     if let Some(others) = std::env::var_os("LD_PRELOAD").filter(|others| !others.is_empty()) {
         list.push(":");
         list.push(others);

@@ -5,7 +5,7 @@ use rdma_verbs_options::Sink;
 use std::ffi::OsString;
 use std::fs::{File, metadata};
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::{Path, PathBuf, absolute};
 
 /// The value of the variable for a sink: a file is named from the root, because the program may change its directory,
 /// and emptied, because the library appends to it.
@@ -23,5 +23,10 @@ fn make_file(path: &Path) -> io::Result<PathBuf> {
     if !special {
         File::create(path)?;
     }
-    std::path::absolute(path)
+    absolute(path)
+}
+
+/// A file that the library makes itself.
+pub(crate) fn from_the_root(path: &Path) -> Result<PathBuf, Failure> {
+    absolute(path).map_err(|error| Failure { status: BROKEN, why: format!("{}: {error}", path.display()) })
 }

@@ -2,6 +2,7 @@
 //!
 //! Completion channels, asynchronous events and the event channels of connection management are all of this kind.
 
+use crate::descriptors::Tracked;
 use nix::errno::Errno;
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use std::collections::VecDeque;
@@ -10,13 +11,14 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 pub(crate) struct EventQueue<T> {
     /// Counts the events; each read takes one.
-    ready: EventFd,
+    ready: Tracked<EventFd>,
     events: Mutex<VecDeque<T>>,
 }
 
 impl<T> EventQueue<T> {
     pub(crate) fn new() -> Result<EventQueue<T>, Errno> {
-        let ready = EventFd::from_value_and_flags(0, EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_SEMAPHORE)?;
+        let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_SEMAPHORE;
+        let ready = Tracked::open(|| EventFd::from_value_and_flags(0, flags))?;
         Ok(EventQueue { ready, events: Mutex::new(VecDeque::new()) })
     }
 
@@ -29,10 +31,17 @@ impl<T> EventQueue<T> {
     /// The oldest event. Waits as a read of the descriptor does: for ever, unless the program made it non-blocking
     /// (EAGAIN) or a signal comes (EINTR).
     pub(crate) fn pop(&self) -> Result<T, Errno> {
+        self.pop_with(|_| {})
+    }
+
+    /// As [`EventQueue::pop`]; `note` sees the event before anyone can find that it is not in the queue any more.
+    pub(crate) fn pop_with(&self, note: impl Fn(&T)) -> Result<T, Errno> {
         loop {
             self.ready.read()?;
+            let mut events = self.events();
             // None where the event was withdrawn after it was counted.
-            if let Some(event) = self.events().pop_front() {
+            if let Some(event) = events.pop_front() {
+                note(&event);
                 return Ok(event);
             }
         }
