@@ -2,6 +2,7 @@
 //!
 //! Completion channels, asynchronous events and the event channels of connection management are all of this kind.
 
+use crate::descriptors::Tracked;
 use nix::errno::Errno;
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use std::collections::VecDeque;
@@ -10,13 +11,14 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 pub(crate) struct EventQueue<T> {
     /// Counts the events; each read takes one.
-    ready: EventFd,
+    ready: Tracked<EventFd>,
     events: Mutex<VecDeque<T>>,
 }
 
 impl<T> EventQueue<T> {
     pub(crate) fn new() -> Result<EventQueue<T>, Errno> {
-        let ready = EventFd::from_value_and_flags(0, EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_SEMAPHORE)?;
+        let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_SEMAPHORE;
+        let ready = Tracked::open(|| EventFd::from_value_and_flags(0, flags))?;
         Ok(EventQueue { ready, events: Mutex::new(VecDeque::new()) })
     }
 

@@ -4,6 +4,7 @@
 mod addresses;
 mod capture;
 mod cm;
+mod descriptors;
 mod engine;
 mod event_queue;
 mod reactor;

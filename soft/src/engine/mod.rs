@@ -3,12 +3,38 @@
 //! One lock holds all state but the rings of completion queues, which have their own, so that finding a completion
 //! does not wait for the engine. Order: engine, then ring.
 
+mod cq;
+mod progress;
+mod qp;
+mod receive;
+mod region;
+mod requester;
+mod responder;
+#[cfg(test)]
+mod tests;
+mod transport;
+
+pub(crate) use cq::Cq;
+
 use crate::event_queue::EventQueue;
+use crate::reactor::{self, Registration, Source, Timer};
+use crate::{capture, descriptors};
 use nix::errno::Errno;
+use nix::sys::epoll::EpollFlags;
+use once_cell::sync::OnceCell;
+use progress::State;
+use qp::Qp;
 use rdma_sys::{ibv_event_type, ibv_qp_attr, ibv_qp_cap, ibv_sge, ibv_srq_attr, ibv_wc};
+use receive::Srq;
+use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::mem::MaybeUninit;
 use std::net::{SocketAddr, TcpStream};
-use std::sync::Arc;
+use std::os::fd::{AsFd, RawFd};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError, TryLockError};
+use std::time::{Duration, Instant};
+use transport::listener;
 
 /// What the C side gives with an object, and gets back with its events: the address of the C struct.
 pub(crate) type Cookie = usize;
@@ -45,18 +71,6 @@ pub(crate) struct QpKey(pub(crate) u32);
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct SrqKey(pub(crate) u32);
 
-/// A completion queue.
-pub(crate) struct Cq {
-    _todo: (),
-}
-
-impl Cq {
-    /// Completions that fit.
-    pub(crate) fn capacity(&self) -> u32 {
-        todo!()
-    }
-}
-
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MemoryRegion {
     pub(crate) address: usize,
@@ -91,12 +105,33 @@ pub(crate) enum Operation {
     Send,
     /// In network byte order, as `ibv_send_wr.imm_data`.
     SendWithImm(u32),
-    SendWithInv { rkey: u32 },
-    Write { address: u64, rkey: u32 },
-    WriteWithImm { address: u64, rkey: u32, imm: u32 },
-    Read { address: u64, rkey: u32 },
-    CompareSwap { address: u64, rkey: u32, compare: u64, swap: u64 },
-    FetchAdd { address: u64, rkey: u32, add: u64 },
+    SendWithInv {
+        rkey: u32,
+    },
+    Write {
+        address: u64,
+        rkey: u32,
+    },
+    WriteWithImm {
+        address: u64,
+        rkey: u32,
+        imm: u32,
+    },
+    Read {
+        address: u64,
+        rkey: u32,
+    },
+    CompareSwap {
+        address: u64,
+        rkey: u32,
+        compare: u64,
+        swap: u64,
+    },
+    FetchAdd {
+        address: u64,
+        rkey: u32,
+        add: u64,
+    },
 }
 
 /// Where the bytes of a send or write come from.
@@ -127,121 +162,498 @@ pub(crate) struct Accepted {
 }
 
 /// The engine; starts its thread and its first listener at the first call. ENODEV in a child of a fork whose parent had
-/// started it.
+/// started it. EINVAL, and a line on standard error, for a variable of the environment that is wrong.
 pub(crate) fn get() -> Result<&'static Engine, Errno> {
-    todo!()
+    if descriptors::in_child() {
+        return Err(Errno::ENODEV);
+    }
+    ENGINE.get_or_try_init(Engine::start)
 }
 
+static ENGINE: OnceCell<Engine> = OnceCell::new();
+
+/// Polls that found nothing, in a row, before the thread leaves the sockets to the program that polls.
+const STREAK: u32 = 32;
+
+/// How often the thread looks whether the program still polls.
+const TICK: Duration = Duration::from_millis(1);
+
+/// How long the thread keeps the sockets after a program that polled has let data wait; at first, and at most. Doubled
+/// each time: some programs poll for what they have sent, but wait for what they receive in other ways.
+const PENALTY: Duration = Duration::from_millis(4);
+const MAX_PENALTY: Duration = Duration::from_secs(4);
+
+/// So many ticks without such a lapse, and all is forgotten.
+const GOOD_TICKS: u32 = 256;
+
 pub(crate) struct Engine {
-    _todo: (),
+    state: Mutex<State>,
+    port: u16,
+    /// Threads that wait for the lock: a program that polls without a break lets them in.
+    waiting: AtomicUsize,
+    /// Looks at the sockets by programs that poll.
+    looks: AtomicU64,
+    /// Those in a row that found nothing, since a completion queue was armed.
+    streak: AtomicU32,
+    /// The thread leaves the sockets to the programs that poll.
+    standing_back: AtomicBool,
+    /// The data sockets, as the thread waits for them.
+    data: Registration,
+    manners: Mutex<Manners>,
+}
+
+/// How the thread behaves towards programs that poll.
+struct Manners {
+    tick: Option<Timer>,
+    looks_at_tick: u64,
+    good_ticks: u32,
+    penalty: Duration,
+    not_before: Instant,
 }
 
 /// The engine, locked: for a list of requests.
 pub(crate) struct Locked<'a> {
-    _todo: &'a (),
+    state: MutexGuard<'a, State>,
+}
+
+impl Drop for Locked<'_> {
+    fn drop(&mut self) {
+        self.state.settle();
+    }
 }
 
 impl Engine {
+    /// The engine, where it runs.
+    fn started() -> Option<&'static Engine> {
+        ENGINE.get().filter(|_| !descriptors::in_child())
+    }
+
+    fn start() -> Result<Engine, Errno> {
+        let ports = match rdma_verbs_contract::environment::value(c"RDMA_SOFT_PORTS") {
+            None => None,
+            Some(text) => {
+                let ports = text.to_str().ok().and_then(listener::parse);
+                if ports.is_none() {
+                    let text = text.to_string_lossy();
+                    complain(&format!("RDMA_SOFT_PORTS must be LOW-HIGH, two TCP ports, not \"{text}\""));
+                    return Err(Errno::EINVAL);
+                }
+                ports
+            }
+        };
+        if let Err(error) = capture::open() {
+            complain(&format!("the file that RDMA_SOFT_PCAP names cannot be made: {error}"));
+            return Err(Errno::EINVAL);
+        }
+        static HANDLERS: Once = Once::new();
+        HANDLERS.call_once(|| {
+            // SAFETY: functions that live as long as the process.
+            unsafe { libc::pthread_atfork(Some(before_fork), Some(after_fork), Some(after_fork_in_child)) };
+            // SAFETY: as above.
+            unsafe { libc::atexit(at_exit) };
+        });
+        let state = State::new(ports)?;
+        let port = state.port();
+        let data = reactor::register(state.epoll().as_fd(), EpollFlags::EPOLLIN, Arc::new(Sockets))?;
+        Ok(Engine {
+            state: Mutex::new(state),
+            port,
+            waiting: AtomicUsize::new(0),
+            looks: AtomicU64::new(0),
+            streak: AtomicU32::new(0),
+            standing_back: AtomicBool::new(false),
+            data,
+            manners: Mutex::new(Manners {
+                tick: None,
+                looks_at_tick: 0,
+                good_ticks: 0,
+                penalty: PENALTY,
+                not_before: Instant::now(),
+            }),
+        })
+    }
+
     /// The TCP port at which this process is reached for connection management.
     pub(crate) fn port(&self) -> u16 {
-        todo!()
+        self.port
     }
 
     pub(crate) fn alloc_pd(&self) -> Result<PdKey, Errno> {
-        todo!()
+        alive()?;
+        Ok(PdKey(self.lock().state.pds.insert(0) as u32))
     }
 
     /// EBUSY while a region, queue pair or shared receive queue belongs to it.
-    pub(crate) fn dealloc_pd(&self, _pd: PdKey) -> Result<(), Errno> {
-        todo!()
+    pub(crate) fn dealloc_pd(&self, pd: PdKey) -> Result<(), Errno> {
+        alive()?;
+        let mut locked = self.lock();
+        match locked.state.pds.get(pd.0 as usize) {
+            None => Err(Errno::EINVAL),
+            Some(0) => {
+                locked.state.pds.remove(pd.0 as usize);
+                Ok(())
+            }
+            Some(_) => Err(Errno::EBUSY),
+        }
     }
 
     /// EINVAL for rights that contradict each other (remote write or atomic without local write).
-    pub(crate) fn reg_mr(&self, _pd: PdKey, _region: MemoryRegion) -> Result<Keys, Errno> {
-        todo!()
+    pub(crate) fn reg_mr(&self, pd: PdKey, region: MemoryRegion) -> Result<Keys, Errno> {
+        alive()?;
+        let mut locked = self.lock();
+        let State { pds, regions, .. } = &mut *locked.state;
+        let users = pds.get_mut(pd.0 as usize).ok_or(Errno::EINVAL)?;
+        let keys = regions.insert(pd, region)?;
+        *users += 1;
+        Ok(keys)
     }
 
     /// From the return on the memory is not touched.
-    pub(crate) fn dereg_mr(&self, _lkey: u32) -> Result<(), Errno> {
-        todo!()
+    pub(crate) fn dereg_mr(&self, lkey: u32) -> Result<(), Errno> {
+        alive()?;
+        let mut locked = self.lock();
+        let region = locked.state.regions.remove(lkey).ok_or(Errno::EINVAL)?;
+        locked.state.pds[region.pd.0 as usize] -= 1;
+        Ok(())
     }
 
     pub(crate) fn create_cq(
-        &self, _cqe: u32, _channel: Option<Arc<Channel>>, _events: Arc<AsyncEvents>, _cookie: Cookie,
+        &self,
+        cqe: u32,
+        channel: Option<Arc<Channel>>,
+        events: Arc<AsyncEvents>,
+        cookie: Cookie,
     ) -> Result<Arc<Cq>, Errno> {
-        todo!()
+        alive()?;
+        Cq::new(cqe, channel, events, cookie).map(Arc::new)
     }
 
     /// EINVAL where more completions are waiting than would fit.
-    pub(crate) fn resize_cq(&self, _cq: &Arc<Cq>, _cqe: u32) -> Result<(), Errno> {
-        todo!()
+    pub(crate) fn resize_cq(&self, cq: &Arc<Cq>, cqe: u32) -> Result<(), Errno> {
+        alive()?;
+        cq.resize(cqe)
     }
 
     /// EBUSY while a queue pair uses it. Withdraws its events.
-    pub(crate) fn destroy_cq(&self, _cq: &Arc<Cq>) -> Result<(), Errno> {
-        todo!()
+    pub(crate) fn destroy_cq(&self, cq: &Arc<Cq>) -> Result<(), Errno> {
+        alive()?;
+        let _locked = self.lock();
+        if cq.users.load(Ordering::Relaxed) > 0 {
+            return Err(Errno::EBUSY);
+        }
+        cq.withdraw();
+        Ok(())
     }
 
     /// Takes completions; where there is none, moves the sockets on first, unless another thread does. Less than asked
     /// for means that there are no more. `Err` after an overrun.
-    pub(crate) fn poll_cq(&self, _cq: &Cq, _to: &mut [MaybeUninit<ibv_wc>]) -> Result<usize, Errno> {
-        todo!()
+    #[inline]
+    pub(crate) fn poll_cq(&self, cq: &Cq, to: &mut [MaybeUninit<ibv_wc>]) -> Result<usize, Errno> {
+        alive()?;
+        match cq.take(to) {
+            Ok(0) => {
+                self.look();
+                cq.take(to)
+            }
+            result => result,
+        }
     }
 
     /// The next completion (or the next solicited or failed one) makes an event.
-    pub(crate) fn arm(&self, _cq: &Cq, _solicited_only: bool) -> Result<(), Errno> {
-        todo!()
+    pub(crate) fn arm(&self, cq: &Cq, solicited_only: bool) -> Result<(), Errno> {
+        alive()?;
+        cq.arm(solicited_only);
+        self.streak.store(0, Ordering::Relaxed);
+        self.step_forward();
+        Ok(())
     }
 
     pub(crate) fn create_srq(
-        &self, _pd: PdKey, _attr: &ibv_srq_attr, _events: Arc<AsyncEvents>, _cookie: Cookie,
+        &self,
+        pd: PdKey,
+        attr: &ibv_srq_attr,
+        events: Arc<AsyncEvents>,
+        cookie: Cookie,
     ) -> Result<SrqKey, Errno> {
-        todo!()
+        alive()?;
+        let mut locked = self.lock();
+        let State { pds, srqs, .. } = &mut *locked.state;
+        let users = pds.get_mut(pd.0 as usize).ok_or(Errno::EINVAL)?;
+        let srq = srqs.insert(Srq::new(pd, attr, events, cookie)?);
+        *users += 1;
+        Ok(SrqKey(srq as u32))
     }
 
     /// `mask`: `IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT`.
-    pub(crate) fn modify_srq(&self, _srq: SrqKey, _attr: &ibv_srq_attr, _mask: u32) -> Result<(), Errno> {
-        todo!()
+    pub(crate) fn modify_srq(&self, srq: SrqKey, attr: &ibv_srq_attr, mask: u32) -> Result<(), Errno> {
+        alive()?;
+        self.lock().state.srqs.get_mut(srq.0 as usize).ok_or(Errno::EINVAL)?.modify(attr, mask)
     }
 
-    pub(crate) fn query_srq(&self, _srq: SrqKey) -> Result<ibv_srq_attr, Errno> {
-        todo!()
+    pub(crate) fn query_srq(&self, srq: SrqKey) -> Result<ibv_srq_attr, Errno> {
+        alive()?;
+        Ok(self.lock().state.srqs.get(srq.0 as usize).ok_or(Errno::EINVAL)?.query())
     }
 
     /// EBUSY while a queue pair uses it.
-    pub(crate) fn destroy_srq(&self, _srq: SrqKey) -> Result<(), Errno> {
-        todo!()
+    pub(crate) fn destroy_srq(&self, srq: SrqKey) -> Result<(), Errno> {
+        alive()?;
+        let mut locked = self.lock();
+        let State { pds, srqs, .. } = &mut *locked.state;
+        let found = srqs.get(srq.0 as usize).ok_or(Errno::EINVAL)?;
+        if found.users > 0 {
+            return Err(Errno::EBUSY);
+        }
+        found.withdraw();
+        pds[found.pd.0 as usize] -= 1;
+        srqs.remove(srq.0 as usize);
+        Ok(())
     }
 
     /// In RESET. Returns the queue pair's number, too.
-    pub(crate) fn create_qp(&self, _init: QpInit) -> Result<(QpKey, u32), Errno> {
-        todo!()
+    pub(crate) fn create_qp(&self, init: QpInit) -> Result<(QpKey, u32), Errno> {
+        alive()?;
+        let cap = &init.cap;
+        // With a shared receive queue there is no own one.
+        let receives = if init.srq.is_some() { 0 } else { cap.max_recv_wr };
+        if cap.max_send_wr > limit::MAX_QP_WR
+            || receives > limit::MAX_QP_WR
+            || cap.max_send_sge > limit::MAX_SGE
+            || cap.max_recv_sge > limit::MAX_SGE
+            || cap.max_inline_data > limit::MAX_INLINE_DATA
+        {
+            return Err(Errno::EINVAL);
+        }
+        let mut locked = self.lock();
+        let state = &mut *locked.state;
+        let srq = init.srq.map(|srq| srq.0 as usize);
+        if !state.pds.contains(init.pd.0 as usize) || srq.is_some_and(|srq| !state.srqs.contains(srq)) {
+            return Err(Errno::EINVAL);
+        }
+        let number = state.issue_number()?;
+        if let Some(srq) = srq {
+            state.srqs[srq].users += 1;
+        }
+        state.pds[init.pd.0 as usize] += 1;
+        init.send_cq.users.fetch_add(1, Ordering::Relaxed);
+        init.recv_cq.users.fetch_add(1, Ordering::Relaxed);
+        let q = state.qps.insert(Qp::new(number, init, srq));
+        state.by_number.insert(number, q);
+        Ok((QpKey(q as u32), number))
     }
 
     /// `mask`: `IBV_QP_*`. EINVAL for a transition that is none, an attribute that is missing or not allowed
     /// in it, or a value out of range.
-    pub(crate) fn modify_qp(&self, _qp: QpKey, _attr: &ibv_qp_attr, _mask: u32) -> Result<(), Errno> {
-        todo!()
+    pub(crate) fn modify_qp(&self, qp: QpKey, attr: &ibv_qp_attr, mask: u32) -> Result<(), Errno> {
+        alive()?;
+        self.lock().state.modify(qp.0 as usize, attr, mask)
     }
 
-    pub(crate) fn query_qp(&self, _qp: QpKey) -> Result<ibv_qp_attr, Errno> {
-        todo!()
+    pub(crate) fn query_qp(&self, qp: QpKey) -> Result<ibv_qp_attr, Errno> {
+        alive()?;
+        Ok(self.lock().state.qps.get(qp.0 as usize).ok_or(Errno::EINVAL)?.query())
     }
 
     /// Takes the completions and asynchronous events of the queue pair away with it.
-    pub(crate) fn destroy_qp(&self, _qp: QpKey) -> Result<(), Errno> {
-        todo!()
+    pub(crate) fn destroy_qp(&self, qp: QpKey) -> Result<(), Errno> {
+        alive()?;
+        let mut locked = self.lock();
+        let state = &mut *locked.state;
+        let q = qp.0 as usize;
+        if !state.qps.contains(q) {
+            return Err(Errno::EINVAL);
+        }
+        state.disconnect(q);
+        let qp = state.qps.remove(q);
+        state.hurried.retain(|hurried| *hurried != q);
+        state.by_number.remove(&qp.number);
+        state.take_back_number(qp.number);
+        state.pds[qp.pd.0 as usize] -= 1;
+        if let Some(srq) = qp.srq {
+            state.srqs[srq].users -= 1;
+        }
+        qp.withdraw();
+        qp.send_cq.users.fetch_sub(1, Ordering::Relaxed);
+        qp.recv_cq.users.fetch_sub(1, Ordering::Relaxed);
+        Ok(())
     }
 
+    /// In a child of a fork nothing is there to be used; posting and everything else answers ENODEV.
     pub(crate) fn lock(&self) -> Locked<'_> {
-        todo!()
+        let state = match self.state.try_lock() {
+            Ok(state) => state,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => {
+                self.waiting.fetch_add(1, Ordering::Relaxed);
+                let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+                self.waiting.fetch_sub(1, Ordering::Relaxed);
+                state
+            }
+        };
+        Locked { state }
+    }
+
+    /// One look at the sockets by a program that polls and found nothing.
+    fn look(&self) {
+        if self.waiting.load(Ordering::Relaxed) > 0 {
+            return;
+        }
+        let Ok(state) = self.state.try_lock() else { return };
+        let mut locked = Locked { state };
+        self.looks.fetch_add(1, Ordering::Relaxed);
+        // The program has had its turn to post, with which an acknowledgement might have travelled.
+        locked.state.acknowledge();
+        let found = locked.state.look();
+        if !self.standing_back.load(Ordering::Relaxed) {
+            // Nobody but a program that comes back would send them.
+            locked.state.acknowledge();
+            drop(locked);
+            let streak = if found { 0 } else { self.streak.fetch_add(1, Ordering::Relaxed) + 1 };
+            if streak >= STREAK {
+                self.streak.store(0, Ordering::Relaxed);
+                self.stand_back();
+            }
+        }
+    }
+
+    fn manners(&self) -> MutexGuard<'_, Manners> {
+        self.manners.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Leaves the sockets to a program that polls all the time.
+    fn stand_back(&self) {
+        let mut manners = self.manners();
+        if cq::any_armed() || Instant::now() < manners.not_before || self.standing_back.swap(true, Ordering::SeqCst) {
+            return;
+        }
+        manners.looks_at_tick = self.looks.load(Ordering::Relaxed);
+        manners.tick = reactor::after(TICK, tick).ok();
+        if manners.tick.is_none() || self.data.modify(EpollFlags::empty()).is_err() || cq::any_armed() {
+            drop(manners);
+            self.step_forward();
+        }
+    }
+
+    /// The thread serves the sockets again.
+    fn step_forward(&self) {
+        if self.standing_back.swap(false, Ordering::SeqCst) {
+            let _ = self.data.modify(EpollFlags::EPOLLIN);
+        }
+    }
+
+    /// While standing back: whether the program still polls.
+    fn tick(&self) {
+        let mut manners = self.manners();
+        if !self.standing_back.load(Ordering::SeqCst) {
+            return;
+        }
+        let looks = self.looks.load(Ordering::Relaxed);
+        if looks != std::mem::replace(&mut manners.looks_at_tick, looks) {
+            manners.good_ticks += 1;
+            if manners.good_ticks >= GOOD_TICKS {
+                manners.penalty = PENALTY;
+            }
+            manners.tick = reactor::after(TICK, tick).ok();
+            if manners.tick.is_some() {
+                return;
+            }
+        }
+        self.step_forward();
+        let mut locked = self.lock();
+        if locked.state.anything() {
+            manners.good_ticks = 0;
+            manners.not_before = Instant::now() + manners.penalty;
+            manners.penalty = (manners.penalty * 2).min(MAX_PENALTY);
+        }
+        drop(manners);
+        locked.state.acknowledge();
+    }
+
+    /// The thread's turn with the sockets.
+    fn serve(&self) {
+        let mut locked = self.lock();
+        locked.state.serve();
+        locked.state.acknowledge();
+    }
+}
+
+/// ENODEV in a child of a fork.
+#[inline]
+fn alive() -> Result<(), Errno> {
+    if descriptors::in_child() { Err(Errno::ENODEV) } else { Ok(()) }
+}
+
+fn tick() {
+    if let Some(engine) = Engine::started() {
+        engine.tick();
+    }
+}
+
+/// The data sockets, for the thread.
+struct Sockets;
+
+impl Source for Sockets {
+    fn ready(&self, _events: EpollFlags) {
+        if let Some(engine) = Engine::started() {
+            engine.serve();
+        }
+    }
+}
+
+/// A line on standard error.
+fn complain(what: &str) {
+    rdma_verbs_contract::output::write(libc::STDERR_FILENO, &format!("rdma_verbs_soft: {what}\n"));
+}
+
+// A fork copies every lock as it is at that moment. So the forking thread holds those that other threads take, and both
+// sides give them back.
+
+struct Held {
+    _state: Option<Locked<'static>>,
+    _reactor: Option<reactor::Held>,
+    list: MutexGuard<'static, BTreeSet<RawFd>>,
+}
+
+thread_local! {
+    static HELD: RefCell<Option<Held>> = const { RefCell::new(None) };
+}
+
+extern "C" fn before_fork() {
+    let _ = HELD.try_with(|held| {
+        *held.borrow_mut() = Some(Held {
+            _state: Engine::started().map(Engine::lock),
+            _reactor: reactor::hold(),
+            list: descriptors::list(),
+        });
+    });
+}
+
+extern "C" fn after_fork() {
+    let _ = HELD.try_with(|held| held.borrow_mut().take());
+}
+
+extern "C" fn after_fork_in_child() {
+    let _ = HELD.try_with(|held| {
+        if let Some(held) = held.borrow_mut().take() {
+            descriptors::abandon(&held.list);
+        }
+    });
+}
+
+/// What has been received is acknowledged, though the program did not poll once more.
+extern "C" fn at_exit() {
+    if let Some(engine) = Engine::started()
+        && let Ok(state) = engine.state.try_lock()
+    {
+        Locked { state }.state.acknowledge();
     }
 }
 
 impl Locked<'_> {
     /// EINVAL in RESET, INIT and RTR, for too many entries and too much inline data; ENOMEM where the queue is full.
-    pub(crate) fn post_send(&mut self, _qp: QpKey, _request: &SendRequest<'_>) -> Result<(), Errno> {
-        todo!()
+    pub(crate) fn post_send(&mut self, qp: QpKey, request: &SendRequest<'_>) -> Result<(), Errno> {
+        alive()?;
+        self.state.post_send(qp.0 as usize, request)
     }
 
     /// How many more requests the send queue takes.
@@ -250,15 +662,19 @@ impl Locked<'_> {
     }
 
     /// After the last request of a list: puts them on their way.
-    pub(crate) fn ring(&mut self, _qp: QpKey) {
-        todo!()
+    pub(crate) fn ring(&mut self, qp: QpKey) {
+        if alive().is_ok() {
+            self.state.pump(qp.0 as usize);
+        }
     }
 
-    pub(crate) fn post_recv(&mut self, _qp: QpKey, _wr_id: u64, _sges: &[ibv_sge]) -> Result<(), Errno> {
-        todo!()
+    pub(crate) fn post_recv(&mut self, qp: QpKey, wr_id: u64, sges: &[ibv_sge]) -> Result<(), Errno> {
+        alive()?;
+        self.state.post_recv(qp.0 as usize, wr_id, sges)
     }
 
-    pub(crate) fn post_srq_recv(&mut self, _srq: SrqKey, _wr_id: u64, _sges: &[ibv_sge]) -> Result<(), Errno> {
-        todo!()
+    pub(crate) fn post_srq_recv(&mut self, srq: SrqKey, wr_id: u64, sges: &[ibv_sge]) -> Result<(), Errno> {
+        alive()?;
+        self.state.post_srq_recv(srq.0 as usize, wr_id, sges)
     }
 }

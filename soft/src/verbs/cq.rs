@@ -136,7 +136,7 @@ unsafe fn create(
     let events = unsafe { own(context) }.events.clone();
     // SAFETY: as above.
     let notify = (!channel.is_null()).then(|| unsafe { own(channel) }.clone());
-    let mut room = Room::<ibv_cq_ex>::new();
+    let room = Room::<ibv_cq_ex>::new();
     let queue = engine::get()?.create_cq(cqe, notify, events, room.cookie())?;
     if !channel.is_null() {
         // SAFETY: as above.

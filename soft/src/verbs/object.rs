@@ -75,14 +75,16 @@ impl<T: Visible> Room<T> {
     }
 
     /// The address that the object will have.
-    pub(super) fn cookie(&mut self) -> Cookie {
-        self.0.as_mut_ptr().expose_provenance()
+    pub(super) fn cookie(&self) -> Cookie {
+        self.0.as_ptr().addr()
     }
 
     pub(super) fn fill(self, c: T::Whole, own: T::Own) -> *mut T::Whole {
         let object = Box::into_raw(self.0).cast::<Object<T::Whole, T::Own>>();
         // SAFETY: room for it.
         unsafe { object.write(Object { c, own }) };
+        // From here on a cookie can become a pointer again.
+        object.expose_provenance();
         object.cast()
     }
 }

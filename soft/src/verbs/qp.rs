@@ -92,7 +92,7 @@ unsafe fn create(pd: *mut ibv_pd, attr: &mut ibv_qp_init_attr, for_wr: bool) -> 
     let cap = actual(attr)?;
     // SAFETY: the caller's promise.
     let context = unsafe { (*pd).context };
-    let mut room = Room::<ibv_qp>::new();
+    let room = Room::<ibv_qp>::new();
     let init = QpInit {
         // SAFETY: the caller's promise, here and below.
         pd: unsafe { memory::key(pd) },

@@ -39,7 +39,7 @@ unsafe fn create(pd: *mut ibv_pd, init: &mut ibv_srq_init_attr) -> Result<*mut i
     // SAFETY: as above.
     let events = unsafe { own(context) }.events.clone();
     let engine = engine::get()?;
-    let mut room = Room::<ibv_srq>::new();
+    let room = Room::<ibv_srq>::new();
     let key = engine.create_srq(key, attr, events, room.cookie())?;
     let actual = engine.query_srq(key)?;
     (attr.max_wr, attr.max_sge) = (actual.max_wr, actual.max_sge);

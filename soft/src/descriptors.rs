@@ -1,0 +1,97 @@
+//! Every descriptor of the device, so that a child of a fork can let go of them.
+//!
+//! The child shares the parent's sockets and counters: reading from one would rob the parent, and holding one open would
+//! keep a peer from noticing that the parent has gone. So the child replaces each by a descriptor that answers EBADF.
+//! It does not close them: their numbers would be used again, and closed again by whoever believes to own them.
+
+use nix::errno::Errno;
+use nix::sys::stat::Mode;
+use std::collections::BTreeSet;
+use std::ops::Deref;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+static OPEN: Mutex<BTreeSet<RawFd>> = Mutex::new(BTreeSet::new());
+static FORKED: AtomicBool = AtomicBool::new(false);
+
+/// A descriptor that a child of a fork lets go of.
+pub(crate) struct Tracked<T> {
+    // In front of `inner`, so that the number is taken off the list before it can be used again.
+    _entry: Entry,
+    inner: T,
+}
+
+struct Entry(RawFd);
+
+impl<T: AsRawFd> Tracked<T> {
+    /// Opens with `open`; no fork comes between.
+    pub(crate) fn open<E>(open: impl FnOnce() -> Result<T, E>) -> Result<Tracked<T>, E> {
+        let mut list = self::list();
+        let inner = open()?;
+        list.insert(inner.as_raw_fd());
+        Ok(Tracked { _entry: Entry(inner.as_raw_fd()), inner })
+    }
+
+    /// Gives it away, to someone who tracks it.
+    pub(crate) fn into_inner(self) -> T {
+        self.inner
+    }
+}
+
+impl<T> Deref for Tracked<T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        &self.inner
+    }
+}
+
+impl<T: AsFd> AsFd for Tracked<T> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.inner.as_fd()
+    }
+}
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        list().remove(&self.0);
+    }
+}
+
+/// Whether this process is the child of one that had the device open: nothing works here.
+#[inline]
+pub(crate) fn in_child() -> bool {
+    FORKED.load(Ordering::Relaxed)
+}
+
+/// The list, locked. The last of all locks.
+pub(crate) fn list() -> MutexGuard<'static, BTreeSet<RawFd>> {
+    OPEN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Raises the soft limit of descriptors to the hard one; whether that helps. Called when they have run out: a queue pair
+/// has two, of which the program knows nothing.
+pub(crate) fn raise_limit() -> bool {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: room for the limits.
+    if unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) } != 0 || limit.rlim_cur >= limit.rlim_max {
+        return false;
+    }
+    limit.rlim_cur = limit.rlim_max;
+    // SAFETY: the limits.
+    unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limit) == 0 }
+}
+
+/// In the child of a fork, with the list locked. Only calls that are safe after a fork of a threaded program.
+pub(crate) fn abandon(list: &BTreeSet<RawFd>) {
+    FORKED.store(true, Ordering::Relaxed);
+    // Reads, writes and waits on it answer EBADF or POLLNVAL.
+    let Ok(nothing) = nix::fcntl::open("/", nix::fcntl::OFlag::O_PATH | nix::fcntl::OFlag::O_CLOEXEC, Mode::empty())
+    else {
+        return;
+    };
+    for &fd in list {
+        // SAFETY: `fd` is the device's own; what it stood for is let go.
+        let _ = Errno::result(unsafe { libc::dup3(nothing.as_raw_fd(), fd, libc::O_CLOEXEC) });
+    }
+}
