@@ -657,8 +657,8 @@ impl Locked<'_> {
     }
 
     /// How many more requests the send queue takes.
-    pub(crate) fn send_room(&self, _qp: QpKey) -> Result<usize, Errno> {
-        todo!()
+    pub(crate) fn send_room(&self, qp: QpKey) -> Result<usize, Errno> {
+        self.state.send_room(qp.0 as usize)
     }
 
     /// After the last request of a list: puts them on their way.

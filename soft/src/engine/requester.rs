@@ -267,6 +267,11 @@ impl Requester {
 }
 
 impl State {
+    pub(super) fn send_room(&self, q: usize) -> Result<usize, Errno> {
+        let qp = self.qps.get(q).ok_or(Errno::EINVAL)?;
+        Ok((qp.cap.max_send_wr as usize).saturating_sub(qp.requester.queue.len()))
+    }
+
     pub(super) fn post_send(&mut self, q: usize, request: &SendRequest<'_>) -> Result<(), Errno> {
         let qp = self.qps.get_mut(q).ok_or(Errno::EINVAL)?;
         let has = |flag: ibv_send_flags| request.flags & flag.0 != 0;
