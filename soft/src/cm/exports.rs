@@ -332,8 +332,13 @@ pub(crate) unsafe extern "C" fn rdma_get_cm_event(
 
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn rdma_ack_cm_event(event: *mut rdma_cm_event) -> c_int {
-    // SAFETY: a valid object, which the caller gives up.
-    status(NonNull::new(event).ok_or(Errno::EINVAL).map(|event| unsafe { channel::acknowledge(event) }))
+    status((|| {
+        engine::get()?;
+        let event = NonNull::new(event).ok_or(Errno::EINVAL)?;
+        // SAFETY: a valid object, which the caller gives up.
+        unsafe { channel::acknowledge(event) };
+        Ok(())
+    })())
 }
 
 #[unsafe(no_mangle)]

@@ -381,7 +381,8 @@ impl IdRef {
     /// Swaps in what rdma_resolve_addrinfo(3) has found.
     pub(super) fn replace_resolved(self, found: *mut rdma_addrinfo) -> *mut rdma_addrinfo {
         // SAFETY: a valid object, by `new`; the caller holds the lock of `core`.
-        unsafe { ptr::replace(&raw mut (*self.0.as_ptr()).resolved, found) }
+        let resolved = unsafe { &mut (*self.0.as_ptr()).resolved };
+        std::mem::replace(resolved, found)
     }
 
     pub(super) fn queue(self) -> Arc<Queue> {
