@@ -245,6 +245,10 @@ impl Requester {
         }
     }
 
+    pub(super) fn len(&self) -> usize {
+        self.queue.len()
+    }
+
     fn get(&self, request: u64) -> Option<&Send> {
         self.queue.get(request.checked_sub(self.oldest)? as usize)
     }
