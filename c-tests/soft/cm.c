@@ -990,6 +990,22 @@ static void steps_out_of_order(void **state)
 	rdma_destroy_event_channel(events);
 }
 
+static void an_identifier_that_was_destroyed(void **state)
+{
+	struct rdma_event_channel *events = channel();
+	struct rdma_cm_id *id = identifier(events);
+
+	(void)state;
+	if (!is_soft)
+		skip();
+	destroy(id);
+	assert_minus_one(rdma_resolve_addr(id, NULL, at(address, 1), 1), EINVAL);
+	assert_minus_one(rdma_connect(id, NULL), EINVAL);
+	assert_minus_one(rdma_destroy_id(id), EINVAL);
+	rdma_destroy_ep(id);
+	rdma_destroy_event_channel(events);
+}
+
 static void a_port_is_free_again(void **state)
 {
 	struct rdma_event_channel *events = channel();
@@ -1300,6 +1316,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(an_identifier_lives_until_its_events_are_acknowledged),
 		cmocka_unit_test(an_empty_channel),
 		cmocka_unit_test(steps_out_of_order),
+		cmocka_unit_test(an_identifier_that_was_destroyed),
 		cmocka_unit_test(a_port_is_free_again),
 		cmocka_unit_test(a_shared_port_has_one_listener),
 		cmocka_unit_test(a_backlog_holds_back_who_is_too_many),

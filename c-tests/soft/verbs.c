@@ -419,6 +419,13 @@ static void queue_pairs(void **state)
 		init.qp_type = unsupported[i];
 		assert_no_object(ibv_create_qp(pd, &init), EOPNOTSUPP);
 	}
+	/* Room for the data of entries is room for inline data. */
+	init = init_attr();
+	init.cap.max_inline_data = 0;
+	qp = ibv_create_qp(pd, &init);
+	assert_non_null(qp);
+	assert_true(init.cap.max_inline_data >= init.cap.max_send_sge * sizeof(struct ibv_sge));
+	assert_int_equal(ibv_destroy_qp(qp), 0);
 	init = init_attr();
 	init.cap.max_send_wr = 2000000;
 	assert_no_object(ibv_create_qp(pd, &init), EINVAL);

@@ -14,7 +14,9 @@ static FILE: OnceLock<Tracked<File>> = OnceLock::new();
 
 /// Makes the file, if the variable names one: one for a process, `%p` in its name is the process's number.
 pub(crate) fn open() -> std::io::Result<()> {
-    let Some(name) = rdma_verbs_contract::environment::value(c"RDMA_SOFT_PCAP") else { return Ok(()) };
+    let Some(name) = rdma_verbs_contract::environment::value(c"RDMA_SOFT_PCAP").filter(|_| FILE.get().is_none()) else {
+        return Ok(());
+    };
     let pid = std::process::id().to_string();
     let mut path = Vec::new();
     let mut rest = name.as_bytes();

@@ -658,7 +658,9 @@ impl Locked<'_> {
 
     /// How many more requests the send queue takes.
     pub(crate) fn send_room(&self, qp: QpKey) -> Result<usize, Errno> {
-        self.state.send_room(qp.0 as usize)
+        alive()?;
+        let qp = self.state.qps.get(qp.0 as usize).ok_or(Errno::EINVAL)?;
+        Ok((qp.cap.max_send_wr as usize).saturating_sub(qp.requester.len()))
     }
 
     /// After the last request of a list: puts them on their way.

@@ -428,7 +428,11 @@ impl State {
         for event in events.iter().take(count.max(0) as usize) {
             let (c, events) = (event.u64 as usize, event.events as i32);
             if events & (libc::EPOLLIN | libc::EPOLLRDHUP | libc::EPOLLHUP | libc::EPOLLERR) != 0 {
-                self.receive(c);
+                match self.streams.get(c).map(|connection| connection.role) {
+                    // It has not waited long enough.
+                    Some(Role::Waiting { .. }) => self.lost(c),
+                    _ => drop(self.receive(c)),
+                }
             }
             if events & libc::EPOLLOUT != 0 {
                 self.unblock(c);
@@ -492,10 +496,8 @@ impl State {
         let Some(connection) = self.streams.get(c) else { return Ok((0, Turn::Empty)) };
         let direct: usize = self.places.iter().map(|place| place.iov_len).sum();
         let limit = match role {
-            Role::Waiting { .. } => {
-                // Readable only because the peer has gone.
-                return Err(END);
-            }
+            // Its packets stay in the socket.
+            Role::Waiting { .. } => return Ok((0, Turn::Empty)),
             // What comes behind may be for somebody else.
             Role::New => HELLO_BYTES,
             _ if direct >= BULK || direct == payload && connection.bulk => begun + BEGUN.min(MAX_HEADER + LENGTH_BYTES),

@@ -4,7 +4,7 @@
 use super::{Keys, MemoryRegion, PdKey};
 use libc::iovec;
 use nix::errno::Errno;
-use rdma_sys::{ibv_access_flags as access, ibv_sge};
+use rdma_sys::{ibv_access_flags as Access, ibv_sge};
 use std::collections::HashMap;
 use std::hash::{BuildHasher, BuildHasherDefault, Hasher, RandomState};
 
@@ -42,10 +42,10 @@ impl Hasher for KeyHasher {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Refused;
 
-pub(super) const LOCAL_WRITE: u32 = access::IBV_ACCESS_LOCAL_WRITE.0;
-pub(super) const REMOTE_WRITE: u32 = access::IBV_ACCESS_REMOTE_WRITE.0;
-pub(super) const REMOTE_READ: u32 = access::IBV_ACCESS_REMOTE_READ.0;
-pub(super) const REMOTE_ATOMIC: u32 = access::IBV_ACCESS_REMOTE_ATOMIC.0;
+pub(super) const LOCAL_WRITE: u32 = Access::IBV_ACCESS_LOCAL_WRITE.0;
+pub(super) const REMOTE_WRITE: u32 = Access::IBV_ACCESS_REMOTE_WRITE.0;
+pub(super) const REMOTE_READ: u32 = Access::IBV_ACCESS_REMOTE_READ.0;
+pub(super) const REMOTE_ATOMIC: u32 = Access::IBV_ACCESS_REMOTE_ATOMIC.0;
 const REMOTE: u32 = REMOTE_WRITE | REMOTE_READ | REMOTE_ATOMIC;
 
 impl Regions {

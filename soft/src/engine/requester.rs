@@ -32,6 +32,8 @@ pub(super) struct Requester {
     next_psn: u64,
     /// What goes out next.
     cursor: Cursor,
+    /// The number behind the last request of which something has been sent, be it refused.
+    begun: u64,
     /// The oldest PSN that is not acknowledged.
     unacknowledged: u64,
     /// The last SSN that the responder has promised a receive for; `None`: it promises nothing and takes all (an SRQ).
@@ -233,6 +235,7 @@ impl Requester {
             oldest: 0,
             next_psn: psn,
             cursor: Cursor { request: 0, packet: 0, psn, reads: 0, limited: None },
+            begun: 0,
             unacknowledged: psn,
             credit_limit: Some(0),
             refusals: 0,
@@ -245,13 +248,17 @@ impl Requester {
         }
     }
 
+    pub(super) fn len(&self) -> usize {
+        self.queue.len()
+    }
+
     fn get(&self, request: u64) -> Option<&Send> {
         self.queue.get(request.checked_sub(self.oldest)? as usize)
     }
 
     /// Whether something has been begun that is not complete.
     pub(super) fn is_busy(&self) -> bool {
-        self.cursor.request > self.oldest || self.cursor.packet > 0
+        self.begun > self.oldest
     }
 
     pub(super) fn take_oldest(&mut self) -> Option<Taken> {
@@ -267,11 +274,6 @@ impl Requester {
 }
 
 impl State {
-    pub(super) fn send_room(&self, q: usize) -> Result<usize, Errno> {
-        let qp = self.qps.get(q).ok_or(Errno::EINVAL)?;
-        Ok((qp.cap.max_send_wr as usize).saturating_sub(qp.requester.queue.len()))
-    }
-
     pub(super) fn post_send(&mut self, q: usize, request: &SendRequest<'_>) -> Result<(), Errno> {
         let qp = self.qps.get_mut(q).ok_or(Errno::EINVAL)?;
         let has = |flag: ibv_send_flags| request.flags & flag.0 != 0;
@@ -352,7 +354,9 @@ impl State {
             match connection.stream.send(&mut batch) {
                 Ok(sent) => {
                     if let Some(cursor) = sent.mark {
-                        self.qps[q].requester.cursor = cursor;
+                        let requester = &mut self.qps[q].requester;
+                        requester.cursor = cursor;
+                        requester.begun = requester.begun.max(cursor.request + u64::from(cursor.packet > 0));
                     }
                     if sent.blocked {
                         self.block(c);
@@ -487,7 +491,7 @@ impl State {
         let requester = &mut self.qps[q].requester;
         requester.link = None;
         requester.response = None;
-        if requester.cursor.psn > requester.unacknowledged || requester.is_busy() {
+        if requester.is_busy() {
             self.enter_error(q, Some(ibv_wc_status::IBV_WC_RETRY_EXC_ERR));
         } else if !requester.queue.is_empty() {
             // Nothing has been lost; it may only have come too early.
@@ -507,7 +511,7 @@ impl State {
     /// To SQD: what has been begun is finished (10.3.1.5).
     pub(super) fn begin_drain(&mut self, q: usize) {
         let requester = &mut self.qps[q].requester;
-        requester.drain = Some(requester.cursor.request + u64::from(requester.cursor.packet > 0));
+        requester.drain = Some(requester.begun);
         self.check_drained(q);
     }
 
