@@ -272,6 +272,29 @@ static void bound_is_not_listening(void **state)
 	rdma_destroy_event_channel(events);
 }
 
+static void a_listener_may_come_a_moment_late(void **state)
+{
+	struct rdma_event_channel *server = channel(), *client = channel();
+	struct rdma_cm_id *first = listener(server), *next, *id;
+	uint16_t port = port_of(first);
+
+	(void)state;
+	if (!is_soft)
+		skip();
+	id = client_of(client, first);
+	create_qp(id);
+	destroy(first);
+	assert_int_equal(rdma_connect(id, NULL), 0);
+	next = identifier(server);
+	assert_int_equal(rdma_bind_addr(next, at(address, port)), 0);
+	assert_int_equal(rdma_listen(next, 0), 0);
+	take(server, RDMA_CM_EVENT_CONNECT_REQUEST);
+	destroy(next);
+	destroy(id);
+	rdma_destroy_event_channel(client);
+	rdma_destroy_event_channel(server);
+}
+
 static void rejected_with_data(void **state)
 {
 	struct rdma_event_channel *server = channel(), *client = channel();
@@ -1294,6 +1317,7 @@ int main(int argc, char **argv)
 	static const struct CMUnitTest tests[] = {
 		cmocka_unit_test(nobody_listens),
 		cmocka_unit_test(bound_is_not_listening),
+		cmocka_unit_test(a_listener_may_come_a_moment_late),
 		cmocka_unit_test(rejected_with_data),
 		cmocka_unit_test(a_listener_that_goes_rejects_who_waits),
 		cmocka_unit_test(a_client_that_goes_leaves_a_request_that_cannot_be_accepted),
