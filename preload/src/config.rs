@@ -7,7 +7,7 @@ use crate::device::Operations;
 use crate::exports;
 use crate::fault::Faults;
 use crate::output::{Output, above_the_usual};
-use crate::post::{checked, observed};
+use crate::post::{RecvQueue, SendQueue, SharedQueue, checked, observed};
 use crate::rules;
 use crate::stats;
 use crate::trace::Trace;
@@ -119,9 +119,9 @@ fn operations(check: Check, observing: bool) -> Operations {
     };
     if observing {
         Operations {
-            post_send: Some(observed::post_send),
-            post_recv: Some(observed::post_recv),
-            post_srq_recv: Some(observed::post_srq_recv),
+            post_send: Some(observed::<SendQueue>),
+            post_recv: Some(observed::<RecvQueue>),
+            post_srq_recv: Some(observed::<SharedQueue>),
             poll_cq: Some(completion::poll_cq),
             create_qp_ex: Some(exports::create_qp_ex),
             create_cq_ex: Some(cq_ex::create_cq_ex),
@@ -130,9 +130,9 @@ fn operations(check: Check, observing: bool) -> Operations {
         none
     } else {
         Operations {
-            post_send: Some(checked::post_send),
-            post_recv: Some(checked::post_recv),
-            post_srq_recv: Some(checked::post_srq_recv),
+            post_send: Some(checked::<SendQueue>),
+            post_recv: Some(checked::<RecvQueue>),
+            post_srq_recv: Some(checked::<SharedQueue>),
             ..none
         }
     }
