@@ -39,8 +39,8 @@ impl Output {
         }
         if self.is_regular {
             // Nothing there can raise SIGPIPE.
-            // SAFETY: the bytes of a string.
-            unsafe { libc::write(self.fd, text.as_ptr().cast(), text.len()) };
+            // A full disk is not the program's business.
+            let _ = output::write_all(self.fd, text.as_bytes());
         } else {
             output::write(self.fd, text);
         }

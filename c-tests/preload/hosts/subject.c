@@ -17,6 +17,7 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include "fake.h"
@@ -266,6 +267,22 @@ static void posts(const char *argument)
 			printf("wc %d: %d\n", i, wc.status);
 	}
 	free_end(end);
+}
+
+static void interrupt(int number)
+{
+	(void)number;
+}
+
+/* The same, with a signal a thousand times a second that interrupts system calls. */
+static void interrupted(const char *argument)
+{
+	struct sigaction action = { .sa_handler = interrupt };
+	struct itimerval often = { .it_interval.tv_usec = 1000, .it_value.tv_usec = 1000 };
+
+	need(!sigaction(SIGALRM, &action, NULL));
+	need(!setitimer(ITIMER_REAL, &often, NULL));
+	posts(argument);
 }
 
 /* Twenty posts to one queue pair and then to another, whose numbers are known. */
@@ -918,7 +935,7 @@ int main(int argc, char **argv)
 		{ "numbers", numbers }, { "batch_rules", batch_rules }, { "regions", regions },
 		{ "shared_extended", shared_extended }, { "failing", failing }, { "unsignaled", unsignaled },
 		{ "reused", reused }, { "churn", churn }, { "unseen", unseen }, { "late", late },
-		{ "closes_sockets", closes_sockets },
+		{ "closes_sockets", closes_sockets }, { "interrupted", interrupted },
 	};
 
 	need(argc > 1);
