@@ -142,7 +142,7 @@ pub(crate) fn completed(record: &Record, op: Op, posted: Option<&Posted>, wc: &i
             // What IBV_WC_LOC_LEN_ERR is made for; some devices have only the other one to say it with.
             let or = match wc.status {
                 ibv_wc_status::IBV_WC_LOC_LEN_ERR => "",
-                _ if is_buffer_reported(record) => return,
+                _ if is_buffer_reported(record) || !is_registered(record, posted) => return,
                 _ => ", or its buffer cannot be written",
             };
             let status = status_name(wc.status);
@@ -163,6 +163,12 @@ fn is_buffer_reported(record: &Record) -> bool {
     let state = record.lock();
     let shared = state.shared.map_or(0, |shared| shared.lock().reported);
     (state.reported | shared) & buffers != 0
+}
+
+/// Whether all regions of a request are known and there, so that they are not why it fails.
+fn is_registered(record: &Record, posted: Option<&Posted>) -> bool {
+    let is_there = |lkey: &u32| record.device.records.regions.get(*lkey).is_some_and(|region| region.registered);
+    posted.is_some_and(|posted| posted.lkeys.iter().all(is_there))
 }
 
 /// A region goes: is a request that uses it still on a queue?
