@@ -46,8 +46,13 @@ $(PRELOAD_HOSTS)/host: c-tests/preload/hosts/plugin.c $(PRELOAD_FAKE)
 $(PRELOAD_HOSTS)/other.so: c-tests/preload/hosts/other.c c-tests/preload/hosts/other.map $(PRELOAD_FAKE)
 	$(CC) $(TEST_CFLAGS) -fPIC -shared -Wl,--version-script=c-tests/preload/hosts/other.map -o $@ $< -ldl
 
-# On a real device, for which there is a target of its own: the distribution's programs, and those that break a rule.
+# On a real device: the distribution's programs, the suite's and the examples, and those that break a rule. Half a minute
+# of work, which an emulated processor stretches.
+PRELOAD_ON_DEVICE := 'VM_TIMEOUT=3400 c-tests/device/run c-tests/preload/device-tests $T'
+TESTS += $(PRELOAD_ON_DEVICE)
+
+# These alone.
 .PHONY: check-preload
 check-preload: setup stage
-	$(STAGED) $(MAKE) $(PRELOAD_DEVICE_PROGRAMS)
-	VM_TIMEOUT=3400 c-tests/run-tap 'c-tests/device/run c-tests/preload/device-tests $T'
+	$(STAGED) $(MAKE) $(PRELOAD_DEVICE_PROGRAMS) $(DEVICE)/device $(EXAMPLE_PROGRAMS)
+	c-tests/run-tap $(PRELOAD_ON_DEVICE)

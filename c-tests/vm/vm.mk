@@ -4,6 +4,8 @@
 VM_PACKAGES := qemu-system-x86 busybox-static cpio kmod xz-utils \
 	iproute2 rdma-core ibverbs-providers ibverbs-utils rdmacm-utils perftest
 
+TESTS += 'c-tests/vm/selftest'
+
 # Through the environment and unexpanded: quotes and dollars in CMD reach the VM's shell as they are.
 .PHONY: vm
 vm: export VM_CMD := $(value CMD)

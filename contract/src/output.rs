@@ -13,9 +13,7 @@ pub fn write(fd: c_int, text: &str) {
     let was_pending = is_pending();
     // SAFETY: a set, and room for one.
     unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &pipe, before.as_mut_ptr()) };
-    // SAFETY: the bytes of a string.
-    let written = unsafe { libc::write(fd, text.as_ptr().cast(), text.len()) };
-    if written < 0 && io::Error::last_os_error().raw_os_error() == Some(libc::EPIPE) {
+    if write_all(fd, text.as_bytes()).is_err_and(|error| error.raw_os_error() == Some(libc::EPIPE)) {
         let now = timespec { tv_sec: 0, tv_nsec: 0 };
         // SAFETY: a set and a time; takes the signal of this write, which is this thread's and so comes before one that
         // waits for the process.
@@ -28,6 +26,24 @@ pub fn write(fd: c_int, text: &str) {
     }
     // SAFETY: the set that was there before.
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), ptr::null_mut()) };
+}
+
+/// Writes it at once, and goes on where a signal of the program came in between.
+pub fn write_all(fd: c_int, mut bytes: &[u8]) -> io::Result<()> {
+    while !bytes.is_empty() {
+        // SAFETY: the bytes of a slice.
+        let written = unsafe { libc::write(fd, bytes.as_ptr().cast(), bytes.len()) };
+        match usize::try_from(written) {
+            Ok(written) => bytes = bytes.get(written..).unwrap_or_default(),
+            Err(_) => {
+                let error = io::Error::last_os_error();
+                if error.kind() != io::ErrorKind::Interrupted {
+                    return Err(error);
+                }
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Whether a SIGPIPE waits for this thread or for the process.

@@ -6,18 +6,19 @@ use crate::cq_ex;
 use crate::device::Operations;
 use crate::exports;
 use crate::fault::Faults;
-use crate::output::{Output, above_the_usual};
-use crate::post::{checked, observed};
+use crate::output::Output;
+use crate::post::{RecvQueue, SendQueue, SharedQueue, checked, observed};
 use crate::rules;
 use crate::stats;
 use crate::trace::Trace;
-use libc::c_int;
+use libc::{c_int, sem_t};
 use rdma_verbs_contract::environment;
 use rdma_verbs_options::{Check, Format, Options, variable};
+use std::cell::UnsafeCell;
 use std::ffi::{CString, OsStr, OsString};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::io;
+use std::mem::MaybeUninit;
 use std::os::unix::ffi::OsStringExt;
-use std::os::unix::net::UnixStream;
 use std::ptr;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -43,7 +44,11 @@ pub(crate) struct Statistics {
 static CONFIG: OnceLock<Config> = OnceLock::new();
 /// A child shares nothing with its parent's device, and its copy of our records is nobody's.
 static FORKED: AtomicBool = AtomicBool::new(false);
-static SIGUSR2_IS_OURS: AtomicBool = AtomicBool::new(false);
+/// Run by the dynamic loader when the program ends: after its own exit handlers and static destructors, which may still
+/// take completions and destroy what there is.
+#[used]
+#[unsafe(link_section = ".fini_array")]
+static AT_EXIT: extern "C" fn() = at_exit;
 
 pub(crate) fn get() -> &'static Config {
     CONFIG.get_or_init(read)
@@ -96,10 +101,6 @@ fn read() -> Config {
         // SAFETY: a function without preconditions; the C library calls it in the child of a fork.
         unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
     }
-    if full || config.stats.is_some() {
-        // SAFETY: a function without preconditions; the library is linked not to be unloaded.
-        unsafe { libc::atexit(at_exit) };
-    }
     if config.stats.is_some()
         && let Err(error) = answer_sigusr2()
     {
@@ -119,9 +120,9 @@ fn operations(check: Check, observing: bool) -> Operations {
     };
     if observing {
         Operations {
-            post_send: Some(observed::post_send),
-            post_recv: Some(observed::post_recv),
-            post_srq_recv: Some(observed::post_srq_recv),
+            post_send: Some(observed::<SendQueue>),
+            post_recv: Some(observed::<RecvQueue>),
+            post_srq_recv: Some(observed::<SharedQueue>),
             poll_cq: Some(completion::poll_cq),
             create_qp_ex: Some(exports::create_qp_ex),
             create_cq_ex: Some(cq_ex::create_cq_ex),
@@ -130,9 +131,9 @@ fn operations(check: Check, observing: bool) -> Operations {
         none
     } else {
         Operations {
-            post_send: Some(checked::post_send),
-            post_recv: Some(checked::post_recv),
-            post_srq_recv: Some(checked::post_srq_recv),
+            post_send: Some(checked::<SendQueue>),
+            post_recv: Some(checked::<RecvQueue>),
+            post_srq_recv: Some(checked::<SharedQueue>),
             ..none
         }
     }
@@ -140,8 +141,8 @@ fn operations(check: Check, observing: bool) -> Operations {
 
 extern "C" fn in_child() {
     FORKED.store(true, Ordering::Relaxed);
-    if SIGUSR2_IS_OURS.load(Ordering::Relaxed) {
-        // Our handler would wake the parent's thread.
+    // The thread that our handler wakes is the parent's.
+    if handler_of_sigusr2() == Some(wake as *const () as usize) {
         // SAFETY: signal() may be called in the child of a fork.
         unsafe { libc::signal(libc::SIGUSR2, libc::SIG_DFL) };
     }
@@ -172,33 +173,57 @@ fn program_name() -> String {
     path.file_name().unwrap_or(OsStr::new("?")).to_string_lossy().into_owned()
 }
 
-/// Writes the statistics whenever SIGUSR2 comes, unless the program has a use for the signal.
-fn answer_sigusr2() -> std::io::Result<()> {
-    let mut action = std::mem::MaybeUninit::<libc::sigaction>::uninit();
+/// Posted by each SIGUSR2. Unlike a pipe it has no descriptors, which a program may close.
+struct Semaphore(UnsafeCell<sem_t>);
+
+// SAFETY: sem_post and sem_wait are for several threads.
+unsafe impl Sync for Semaphore {}
+
+static SIGUSR2_CAME: Semaphore = {
+    // SAFETY: room that is initialised before it is used.
+    let room = unsafe { MaybeUninit::zeroed().assume_init() };
+    Semaphore(UnsafeCell::new(room))
+};
+
+extern "C" fn wake(_signal: c_int) {
+    // SAFETY: initialised before this became a handler, which may call it.
+    unsafe { libc::sem_post(SIGUSR2_CAME.0.get()) };
+}
+
+fn handler_of_sigusr2() -> Option<usize> {
+    let mut action = MaybeUninit::<libc::sigaction>::uninit();
     // SAFETY: only asks, with room for the answer.
     let result = unsafe { libc::sigaction(libc::SIGUSR2, ptr::null(), action.as_mut_ptr()) };
     // SAFETY: filled where the call succeeded.
-    if result != 0 || unsafe { action.assume_init() }.sa_sigaction != libc::SIG_DFL {
-        return Ok(());
-    }
-    let (wake, woken) = UnixStream::pair()?;
-    let (wake, woken) = (above_the_usual(wake.into()), above_the_usual(woken.into()));
-    signal_hook::low_level::pipe::register(libc::SIGUSR2, wake)?;
-    SIGUSR2_IS_OURS.store(true, Ordering::Relaxed);
-    with_signals_blocked(|| {
-        std::thread::Builder::new().name("rdma-verbs".into()).spawn(move || statistics_thread(&woken)).map(drop)
-    })
+    (result == 0).then(|| unsafe { action.assume_init() }.sa_sigaction)
 }
 
-fn statistics_thread(woken: &OwnedFd) {
-    let mut byte = [0_u8; 1];
+/// Writes the statistics whenever SIGUSR2 comes, unless the program has a use for the signal.
+fn answer_sigusr2() -> io::Result<()> {
+    if handler_of_sigusr2() != Some(libc::SIG_DFL) {
+        return Ok(());
+    }
+    // SAFETY: room for a semaphore, which nobody uses yet.
+    unsafe { libc::sem_init(SIGUSR2_CAME.0.get(), 0, 0) };
+    with_signals_blocked(|| std::thread::Builder::new().name("rdma-verbs".into()).spawn(statistics_thread).map(drop))?;
+    // SAFETY: integers and a function pointer, for which 0 is a value.
+    let mut action: libc::sigaction = unsafe { MaybeUninit::zeroed().assume_init() };
+    action.sa_sigaction = wake as *const () as usize;
+    // The program's system calls do not notice.
+    action.sa_flags = libc::SA_RESTART;
+    // SAFETY: a handler that does what handlers may, and no room for the old action.
+    match unsafe { libc::sigaction(libc::SIGUSR2, &action, ptr::null_mut()) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+fn statistics_thread() {
     loop {
-        // SAFETY: room for a byte.
-        let count = unsafe { libc::read(woken.as_raw_fd(), byte.as_mut_ptr().cast(), 1) };
-        if count != 1 {
-            return;
-        }
-        if let Some(statistics) = CONFIG.get().and_then(|config| config.stats.as_ref()) {
+        // SAFETY: a semaphore that stays.
+        if unsafe { libc::sem_wait(SIGUSR2_CAME.0.get()) } == 0
+            && let Some(statistics) = CONFIG.get().and_then(|config| config.stats.as_ref())
+        {
             statistics.write();
         }
     }
@@ -206,8 +231,8 @@ fn statistics_thread(woken: &OwnedFd) {
 
 /// Runs `start` so that a thread it starts never takes a signal that is meant for the program.
 fn with_signals_blocked<T>(start: impl FnOnce() -> T) -> T {
-    let mut all = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
-    let mut before = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
+    let mut all = MaybeUninit::<libc::sigset_t>::uninit();
+    let mut before = MaybeUninit::<libc::sigset_t>::uninit();
     // SAFETY: room for a set.
     let _: c_int = unsafe { libc::sigfillset(all.as_mut_ptr()) };
     // SAFETY: a filled set, and room for another.

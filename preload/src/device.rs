@@ -14,7 +14,7 @@ use std::marker::PhantomData;
 use std::mem::{self, offset_of};
 use std::ptr::{self, NonNull};
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicPtr, Ordering, fence};
 
 pub(crate) type PostSend = unsafe extern "C" fn(*mut ibv_qp, *mut ibv_send_wr, *mut *mut ibv_send_wr) -> c_int;
 pub(crate) type PostRecv = unsafe extern "C" fn(*mut ibv_qp, *mut ibv_recv_wr, *mut *mut ibv_recv_wr) -> c_int;
@@ -95,6 +95,8 @@ impl Device {
     /// The entry of an open context.
     #[inline]
     pub(crate) fn of(context: *mut ibv_context) -> Option<&'static Device> {
+        // Whoever was led here by a table's entry sees what was stored before it.
+        fence(Ordering::Acquire);
         Device::all().find(|device| device.context.load(Ordering::Acquire) == context)
     }
 
@@ -115,10 +117,10 @@ impl Device {
                 Device::all().find(|device| device.context.load(Ordering::Acquire).is_null() && device.name == name);
             closed.unwrap_or_else(|| Device::add(name))
         });
+        // First: with the first of our functions in the table, posts of other threads look for the context.
+        device.context.store(context.as_ptr(), Ordering::Release);
         // SAFETY: the caller's promise.
         unsafe { device.patch(context, operations) };
-        // Last: the data path reads what was saved once it sees the context.
-        device.context.store(context.as_ptr(), Ordering::Release);
         device
     }
 
@@ -173,6 +175,7 @@ impl Device {
         let _change = CHANGE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         if let Some(device) = Device::of(context) {
             device.context.store(ptr::null_mut(), Ordering::Release);
+            device.records.regions.clear();
         }
     }
 }
@@ -211,4 +214,35 @@ unsafe fn extended_entry(context: *mut ibv_context, offset: usize) -> Option<Non
     }
     // SAFETY: inside the table, by its size.
     NonNull::new(unsafe { extended.byte_add(offset) }.cast())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{rules, stats};
+    use rdma_verbs_options::Format;
+
+    #[test]
+    fn the_program_ends_also_where_it_was_interrupted_inside() {
+        let device = Device::add("test0".into());
+        let (interrupted, other) = (device.records.qp(device, 1), device.records.qp(device, 2));
+        for record in [interrupted, other] {
+            record.lock().stats(rdma_verbs_options::Op::Send).failed(stats::Failure::Errno(libc::ENOMEM));
+        }
+        let _locked = interrupted.lock();
+        rules::at_exit();
+        let table = stats::render(Format::Text, "test", 0.0);
+        assert!(table.contains("test0    0x2 ") && !table.contains("0x1 "), "{table}");
+    }
+
+    #[test]
+    fn a_shared_queue_is_found_again() {
+        let device = Device::add("test1".into());
+        let addresses = [0x10, 0x20, 0x30].map(ptr::without_provenance_mut::<ibv_srq>);
+        let first = addresses.map(|srq| device.records.srq(device, srq));
+        for (srq, record) in addresses.into_iter().zip(first) {
+            assert!(ptr::eq(device.records.srq(device, srq), record));
+        }
+        assert!(device.records.all().into_iter().zip(first).all(|(listed, made)| ptr::eq(listed, made)));
+    }
 }

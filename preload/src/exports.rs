@@ -6,13 +6,13 @@
 use crate::config;
 use crate::device::{CreateQpEx, Device};
 use crate::next::Next;
-use crate::record::Caps;
+use crate::record::{Caps, Record};
 use crate::rules;
 use crate::wr_ex;
 use libc::{c_int, c_uint, c_void, size_t};
 use rdma_sys::{
-    ibv_comp_channel, ibv_context, ibv_cq, ibv_device, ibv_mr, ibv_pd, ibv_qp, ibv_qp_attr, ibv_qp_attr_mask,
-    ibv_qp_ex, ibv_qp_init_attr, ibv_qp_init_attr_ex, ibv_qp_state, ibv_srq,
+    ibv_access_flags, ibv_comp_channel, ibv_context, ibv_cq, ibv_device, ibv_mr, ibv_pd, ibv_qp, ibv_qp_attr,
+    ibv_qp_attr_mask, ibv_qp_ex, ibv_qp_init_attr, ibv_qp_init_attr_ex, ibv_srq,
 };
 use rdma_verbs_contract::errno::{self, Call, Errno};
 use rdma_verbs_options::Check;
@@ -209,7 +209,7 @@ unsafe fn created(qp: *mut ibv_qp, attr: *const ibv_qp_init_attr) {
     // SAFETY: the caller's promise.
     let caps = Caps::of(unsafe { &*attr });
     let shared = (!qp.srq.is_null()).then(|| device.records.srq(device, qp.srq));
-    device.records.qp(device, qp.qp_num).begin(qp, Some(caps), shared);
+    device.records.qp(device, qp.qp_num).begin(qp, caps, shared);
 }
 
 /// # Safety
@@ -222,12 +222,11 @@ pub(crate) unsafe extern "C" fn ibv_modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp
     const STATE: c_int = ibv_qp_attr_mask::IBV_QP_STATE.0 as c_int;
     if result == 0
         && mask & STATE != 0
-        // SAFETY: attributes of which the state is valid, by the mask.
-        && unsafe { (*attr).qp_state } == ibv_qp_state::IBV_QPS_RESET
         // SAFETY: the caller's promise.
         && let Some(record) = unsafe { record_of(qp) }
     {
-        record.empty();
+        // SAFETY: attributes of which the state is valid, by the mask.
+        record.moved(unsafe { (*attr).qp_state });
     }
     result
 }
@@ -239,19 +238,23 @@ pub(crate) unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
     let Some(real) = DESTROY_QP.get() else { return libc::EOPNOTSUPP };
     // SAFETY: the caller's promise.
     let record = unsafe { record_of(qp) };
-    if let Some(record) = record {
-        if config::get().check == Check::Full {
-            rules::before_destroy(record);
-        }
-        // From here on its memory may go.
-        record.lock().qp = 0;
+    if let Some(record) = record
+        && config::get().check == Check::Full
+    {
+        rules::before_destroy(record);
     }
     // SAFETY: the caller's promise.
-    let result = unsafe { real(qp) };
-    match record {
-        Some(record) if result == 0 => record.empty(),
-        Some(record) => record.lock().qp = qp.expose_provenance(),
-        None => {}
+    destroy(record, || unsafe { real(qp) })
+}
+
+/// Destroys an object, the record of which is kept for the next one of its number or address.
+fn destroy(record: Option<&'static Record>, real: impl FnOnce() -> c_int) -> c_int {
+    let retired = record.map(|record| (record, record.retire()));
+    let result = real();
+    if let Some((record, retired)) = retired
+        && result != 0
+    {
+        record.restore(retired);
     }
     result
 }
@@ -260,7 +263,7 @@ pub(crate) unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
 ///
 /// # Safety
 /// * `qp` is a queue pair.
-unsafe fn record_of(qp: *mut ibv_qp) -> Option<&'static crate::record::Record> {
+unsafe fn record_of(qp: *mut ibv_qp) -> Option<&'static Record> {
     if config::in_forked_child() || !config::get().observing {
         return None;
     }
@@ -277,16 +280,13 @@ pub(crate) unsafe extern "C" fn ibv_destroy_srq(srq: *mut ibv_srq) -> c_int {
     let Some(real) = DESTROY_SRQ.get() else { return libc::EOPNOTSUPP };
     // SAFETY: the caller's promise.
     let context = unsafe { srq.as_ref() }.map(|srq| srq.context);
+    let record = if config::in_forked_child() || !config::get().observing {
+        None
+    } else {
+        context.and_then(Device::of).map(|device| device.records.srq(device, srq))
+    };
     // SAFETY: the caller's promise.
-    let result = unsafe { real(srq) };
-    if result == 0
-        && !config::in_forked_child()
-        && config::get().observing
-        && let Some(device) = context.and_then(Device::of)
-    {
-        device.records.srq(device, srq).forget();
-    }
-    result
+    destroy(record, || unsafe { real(srq) })
 }
 
 /// # Safety
@@ -310,10 +310,14 @@ pub(crate) unsafe extern "C" fn ibv_qp_to_qp_ex(qp: *mut ibv_qp) -> *mut ibv_qp_
 ///
 /// # Safety
 /// * `mr` is NULL or was just made.
-unsafe fn registered(mr: *mut ibv_mr, iova: u64, length: size_t) {
+unsafe fn registered(mr: *mut ibv_mr, iova: u64, length: size_t, access: c_uint) {
     // SAFETY: the caller's promise.
     let Some(mr) = (unsafe { mr.as_ref() }) else { return };
-    if let Some(device) = device_for_rules(mr.context) {
+    let Some(device) = device_for_rules(mr.context) else { return };
+    if access & ibv_access_flags::IBV_ACCESS_ZERO_BASED.0 != 0 {
+        // Used by offsets, where the device can do that.
+        device.records.regions.forget(mr.lkey);
+    } else {
         device.records.regions.registered(mr.lkey, iova, length as u64);
     }
 }
@@ -339,7 +343,7 @@ pub(crate) unsafe extern "C" fn ibv_reg_mr(
     // SAFETY: the caller's promise.
     let mr = unsafe { real(pd, addr, length, access) };
     // SAFETY: what was just made, if anything.
-    unsafe { registered(mr, addr.addr() as u64, length) };
+    unsafe { registered(mr, addr.addr() as u64, length, access as c_uint) };
     mr
 }
 
@@ -357,7 +361,7 @@ pub(crate) unsafe extern "C" fn ibv_reg_mr_iova(
     // SAFETY: the caller's promise.
     let mr = unsafe { real(pd, addr, length, iova, access) };
     // SAFETY: what was just made, if anything.
-    unsafe { registered(mr, iova, length) };
+    unsafe { registered(mr, iova, length, access as c_uint) };
     mr
 }
 
@@ -375,7 +379,7 @@ pub(crate) unsafe extern "C" fn ibv_reg_mr_iova2(
     // SAFETY: the caller's promise.
     let mr = unsafe { real(pd, addr, length, iova, access) };
     // SAFETY: what was just made, if anything.
-    unsafe { registered(mr, iova, length) };
+    unsafe { registered(mr, iova, length, access) };
     mr
 }
 
@@ -394,7 +398,7 @@ pub(crate) unsafe extern "C" fn ibv_reg_dmabuf_mr(
     // SAFETY: the caller's promise.
     let mr = unsafe { real(pd, offset, length, iova, fd, access) };
     // SAFETY: what was just made, if anything.
-    unsafe { registered(mr, iova, length) };
+    unsafe { registered(mr, iova, length, access as c_uint) };
     mr
 }
 
@@ -410,16 +414,20 @@ pub(crate) unsafe extern "C" fn ibv_rereg_mr(
     access: c_int,
 ) -> c_int {
     let Some(real) = REREG_MR.get() else { return libc::EOPNOTSUPP };
-    // SAFETY: the caller's promise.
-    let before = unsafe { mr.as_ref() }.map(|mr| (mr.context, mr.lkey));
+    // What it covers afterwards depends on flags and on how far it got, and its key may be another one: better to say
+    // nothing about either any more.
+    let forget = || {
+        // SAFETY: the caller's promise.
+        if let Some(mr) = unsafe { mr.as_ref() }
+            && let Some(device) = device_for_rules(mr.context)
+        {
+            device.records.regions.forget(mr.lkey);
+        }
+    };
+    forget();
     // SAFETY: the caller's promise.
     let result = unsafe { real(mr, flags, pd, addr, length, access) };
-    if let Some((context, lkey)) = before
-        && let Some(device) = device_for_rules(context)
-    {
-        // What it covers now depends on flags and on how far it got: better to say nothing about it any more.
-        device.records.regions.forget(lkey);
-    }
+    forget();
     result
 }
 
@@ -432,13 +440,15 @@ pub(crate) unsafe extern "C" fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
     let region = unsafe { mr.as_ref() }.and_then(|mr| Some((device_for_rules(mr.context)?, mr.lkey)));
     if let Some((device, lkey)) = region {
         rules::before_deregistration(device, lkey);
+        // Before: once it is done, another thread may have a new region of this key.
+        device.records.regions.set_registered(lkey, false);
     }
     // SAFETY: the caller's promise.
     let result = unsafe { real(mr) };
     if let Some((device, lkey)) = region
-        && result == 0
+        && result != 0
     {
-        device.records.regions.deregistered(lkey);
+        device.records.regions.set_registered(lkey, true);
     }
     result
 }

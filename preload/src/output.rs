@@ -39,8 +39,8 @@ impl Output {
         }
         if self.is_regular {
             // Nothing there can raise SIGPIPE.
-            // SAFETY: the bytes of a string.
-            unsafe { libc::write(self.fd, text.as_ptr().cast(), text.len()) };
+            // A full disk is not the program's business.
+            let _ = output::write_all(self.fd, text.as_bytes());
         } else {
             output::write(self.fd, text);
         }
@@ -48,7 +48,7 @@ impl Output {
 }
 
 /// A descriptor of a higher number for the same file: programs expect to get the low ones.
-pub(crate) fn above_the_usual(fd: OwnedFd) -> OwnedFd {
+fn above_the_usual(fd: OwnedFd) -> OwnedFd {
     // SAFETY: a descriptor that is ours.
     let high = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_DUPFD_CLOEXEC, 200) };
     if high < 0 {

@@ -6,12 +6,14 @@ use crate::request::{Request, SIGNALED};
 use crate::stats::OpStats;
 use crate::trace::Place;
 use crate::wr_ex::{Batch, Functions};
-use rdma_sys::{ibv_qp, ibv_qp_init_attr, ibv_srq, ibv_wc};
+use rdma_sys::{ibv_qp, ibv_qp_init_attr, ibv_qp_state, ibv_srq, ibv_wc};
 use rdma_verbs_options::Op;
 use std::collections::VecDeque;
+use std::mem;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Mutex, MutexGuard, TryLockError};
+use std::time::Duration;
 
 /// `IBV_WC_RECV`: set in the opcode of every completion of a receive.
 const RECV_BIT: u32 = 128;
@@ -30,13 +32,30 @@ pub(crate) struct Posted {
 }
 
 /// The requests of one direction, oldest first.
-#[derive(Default)]
 pub(crate) struct Queue {
     posted: VecDeque<Posted>,
     sequence: u64,
+    /// So many at the most. What is beyond was completed where nobody saw it.
+    limit: usize,
+    /// There were more, so that what is here may be done.
+    overflowed: bool,
+}
+
+/// More than the queues of devices hold.
+const UNKNOWN_LIMIT: usize = 1 << 17;
+
+impl Default for Queue {
+    fn default() -> Queue {
+        Queue { posted: VecDeque::new(), sequence: 0, limit: UNKNOWN_LIMIT, overflowed: false }
+    }
 }
 
 impl Queue {
+    /// A queue that was made for so many requests. Devices round that up, and do not always say so.
+    fn of(max_wr: u32) -> Queue {
+        Queue { limit: (max_wr as usize).saturating_mul(4).clamp(16, UNKNOWN_LIMIT), ..Queue::default() }
+    }
+
     pub(crate) fn push(&mut self, request: &Request, signaled: bool, at: u64, keep_lkeys: bool) {
         let sequence = self.sequence;
         self.sequence += 1;
@@ -46,6 +65,10 @@ impl Queue {
             Vec::new()
         };
         let (wr_id, op, bytes) = (request.wr_id, request.op, request.bytes());
+        if self.posted.len() >= self.limit {
+            self.posted.pop_front();
+            self.overflowed = true;
+        }
         self.posted.push_back(Posted { sequence, wr_id, op, bytes, at, signaled, lkeys });
     }
 
@@ -80,12 +103,18 @@ impl Queue {
         self.posted.iter().any(|posted| posted.wr_id == wr_id)
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Posted> {
+    pub(crate) fn iter(&self) -> impl ExactSizeIterator<Item = &Posted> {
         self.posted.iter()
+    }
+
+    /// Those that have a completion, which was not taken yet. Whether another one is done nobody can tell.
+    pub(crate) fn outstanding(&self) -> impl Iterator<Item = &Posted> {
+        self.posted.iter().filter(|posted| posted.signaled && !self.overflowed)
     }
 
     fn clear(&mut self) {
         self.posted.clear();
+        self.overflowed = false;
     }
 }
 
@@ -93,6 +122,7 @@ impl Queue {
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Caps {
     pub(crate) max_send_wr: u32,
+    pub(crate) max_recv_wr: u32,
     pub(crate) max_send_sge: u32,
     pub(crate) max_recv_sge: u32,
     pub(crate) max_inline_data: u32,
@@ -104,6 +134,7 @@ impl Caps {
     pub(crate) fn of(attr: &ibv_qp_init_attr) -> Caps {
         Caps {
             max_send_wr: attr.cap.max_send_wr,
+            max_recv_wr: attr.cap.max_recv_wr,
             max_send_sge: attr.cap.max_send_sge,
             max_recv_sge: attr.cap.max_recv_sge,
             max_inline_data: attr.cap.max_inline_data,
@@ -119,6 +150,8 @@ pub(crate) struct Record {
     qpn: u32,
     /// The address of a shared receive queue; 0 for a queue pair.
     srq: usize,
+    /// Of the shared receive queues.
+    next: Option<&'static Record>,
     state: Mutex<State>,
 }
 
@@ -127,7 +160,9 @@ pub(crate) struct State {
     /// None where the queue pair's creation was not seen.
     pub(crate) caps: Option<Caps>,
     /// The address of the queue pair while it lives.
-    pub(crate) qp: usize,
+    qp: usize,
+    /// A request failed, which puts the queue pair into an error state: libibverbs does not notice.
+    pub(crate) failed: bool,
     pub(crate) send_cq: usize,
     pub(crate) recv_cq: usize,
     pub(crate) shared: Option<&'static Record>,
@@ -141,7 +176,23 @@ pub(crate) struct State {
     pub(crate) reported: u32,
 }
 
+/// What was on the queues of an object that is being destroyed.
+pub(crate) struct Retired {
+    qp: usize,
+    send: Queue,
+    recv: Queue,
+    reported: u32,
+}
+
 impl State {
+    /// Whether this is of a queue pair in a state in which the device works on its requests: in ERR it has flushed them.
+    pub(crate) fn is_working(&self) -> bool {
+        let qp = ptr::with_exposed_provenance::<ibv_qp>(self.qp);
+        // SAFETY: `State::qp` is NULL or a queue pair that was not destroyed yet.
+        let Some(qp) = (unsafe { qp.as_ref() }) else { return false };
+        !self.failed && !matches!(qp.state, ibv_qp_state::IBV_QPS_RESET | ibv_qp_state::IBV_QPS_ERR)
+    }
+
     pub(crate) fn stats(&mut self, op: Op) -> &mut OpStats {
         let index = match self.stats.iter().position(|(known, _)| *known == op) {
             Some(index) => index,
@@ -159,8 +210,8 @@ impl State {
 }
 
 impl Record {
-    fn new(device: &'static Device, qpn: u32, srq: usize) -> &'static Record {
-        Box::leak(Box::new(Record { device, qpn, srq, state: Mutex::new(State::default()) }))
+    fn of_qp(device: &'static Device, qpn: u32) -> Box<Record> {
+        Box::new(Record { device, qpn, srq: 0, next: None, state: Mutex::default() })
     }
 
     /// The queue pair's number; a shared receive queue has none.
@@ -176,36 +227,71 @@ impl Record {
         self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
+    /// As [`Record::lock`], at the end of the program: threads may go on, and may also have been stopped for ever, as the
+    /// one that ends the program in a signal handler.
+    pub(crate) fn lock_at_exit(&self) -> Option<MutexGuard<'_, State>> {
+        for _ in 0..100 {
+            match self.state.try_lock() {
+                Ok(state) => return Some(state),
+                Err(TryLockError::Poisoned(poisoned)) => return Some(poisoned.into_inner()),
+                Err(TryLockError::WouldBlock) => std::thread::sleep(Duration::from_millis(1)),
+            }
+        }
+        None
+    }
+
     /// Begins anew for a queue pair that was just created; what was counted stays.
-    pub(crate) fn begin(&self, qp: &ibv_qp, caps: Option<Caps>, shared: Option<&'static Record>) {
+    pub(crate) fn begin(&self, qp: &ibv_qp, caps: Caps, shared: Option<&'static Record>) {
         let mut state = self.lock();
-        state.caps = caps;
+        state.caps = Some(caps);
         state.qp = ptr::from_ref(qp).expose_provenance();
         state.send_cq = qp.send_cq.addr();
         state.recv_cq = qp.recv_cq.addr();
         state.shared = shared;
-        state.send.clear();
-        state.recv.clear();
+        state.send = Queue::of(caps.max_send_wr);
+        state.recv = Queue::of(caps.max_recv_wr);
+        state.failed = false;
         state.reported = 0;
     }
 
-    /// The queue pair went to RESET, or its queues went with it.
-    pub(crate) fn empty(&self) {
+    /// The queue pair was moved to a state, by `ibv_modify_qp(3)`.
+    pub(crate) fn moved(&self, to: ibv_qp_state::Type) {
         let mut state = self.lock();
-        state.send.clear();
-        state.recv.clear();
+        if to == ibv_qp_state::IBV_QPS_RESET {
+            state.send.clear();
+            state.recv.clear();
+        }
+        state.failed = false;
     }
 
-    /// A shared receive queue was destroyed: the next one of its address begins anew.
-    pub(crate) fn forget(&self) {
-        self.empty();
-        self.lock().reported = 0;
+    /// Before the object is destroyed: from here on its memory may go, and its number or address be another's. What was
+    /// counted stays.
+    pub(crate) fn retire(&self) -> Retired {
+        let mut state = self.lock();
+        state.batch = Batch::new();
+        state.stats.iter_mut().for_each(|(_, stats)| stats.compact());
+        Retired {
+            qp: mem::take(&mut state.qp),
+            send: mem::take(&mut state.send),
+            recv: mem::take(&mut state.recv),
+            reported: mem::take(&mut state.reported),
+        }
+    }
+
+    /// It could not be destroyed.
+    pub(crate) fn restore(&self, retired: Retired) {
+        let mut state = self.lock();
+        state.qp = retired.qp;
+        state.send = retired.send;
+        state.recv = retired.recv;
+        state.reported = retired.reported;
     }
 
     /// Takes the request that a completion polled from `cq` is of.
     pub(crate) fn complete(&self, cq: usize, wc: &ibv_wc) -> Option<Posted> {
         let success = wc.status == 0;
         let mut state = self.lock();
+        state.failed |= !success;
         let is_recv = if success {
             wc.opcode & RECV_BIT != 0
         } else if state.send_cq != state.recv_cq && (state.send_cq == cq || state.recv_cq == cq) {
@@ -232,7 +318,9 @@ type Page = [AtomicPtr<Record>; PAGE];
 pub(crate) struct Records {
     pages: Box<[AtomicPtr<Page>; PAGE]>,
     /// Shared receive queues; the list only grows, and a record serves the next queue of the same address.
-    shared: Mutex<Vec<&'static Record>>,
+    shared: AtomicPtr<Record>,
+    /// Held while the list grows.
+    growing: Mutex<()>,
     pub(crate) regions: Regions,
 }
 
@@ -240,7 +328,8 @@ impl Records {
     pub(crate) fn new() -> Records {
         Records {
             pages: Box::new([const { AtomicPtr::new(ptr::null_mut()) }; PAGE]),
-            shared: Mutex::new(Vec::new()),
+            shared: AtomicPtr::new(ptr::null_mut()),
+            growing: Mutex::new(()),
             regions: Regions::default(),
         }
     }
@@ -249,29 +338,28 @@ impl Records {
     pub(crate) fn qp(&self, device: &'static Device, qpn: u32) -> &'static Record {
         let page = &self.pages[qpn as usize / PAGE % PAGE];
         let page = get_or_publish(page, || Box::new([const { AtomicPtr::new(ptr::null_mut()) }; PAGE]));
-        let slot = &page[qpn as usize % PAGE];
-        // SAFETY: records are leaked boxes, published whole.
-        if let Some(record) = unsafe { slot.load(Ordering::Acquire).as_ref() } {
-            return record;
-        }
-        let record = ptr::from_ref(Record::new(device, qpn, 0)).cast_mut();
-        match slot.compare_exchange(ptr::null_mut(), record, Ordering::AcqRel, Ordering::Acquire) {
-            // SAFETY: as above. A record that lost the race is leaked: it happens once in a while, not again and again.
-            Ok(_) => unsafe { &*record },
-            // SAFETY: as above.
-            Err(first) => unsafe { &*first },
-        }
+        get_or_publish(&page[qpn as usize % PAGE], || Record::of_qp(device, qpn))
     }
 
     /// The record of a shared receive queue.
     pub(crate) fn srq(&self, device: &'static Device, srq: *mut ibv_srq) -> &'static Record {
-        let mut shared = self.shared.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        if let Some(record) = shared.iter().find(|record| record.srq == srq.addr()) {
+        let known = || self.shared().find(|record| record.srq == srq.addr());
+        if let Some(record) = known() {
             return record;
         }
-        let record = Record::new(device, 0, srq.addr());
-        shared.push(record);
-        record
+        let _growing = self.growing.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        known().unwrap_or_else(|| {
+            let (srq, next) = (srq.addr(), self.shared().next());
+            let record = Box::leak(Box::new(Record { device, qpn: 0, srq, next, state: Mutex::default() }));
+            self.shared.store(record, Ordering::Release);
+            record
+        })
+    }
+
+    fn shared(&self) -> impl Iterator<Item = &'static Record> {
+        // SAFETY: records are leaked boxes, published whole.
+        let first = unsafe { self.shared.load(Ordering::Acquire).as_ref() };
+        std::iter::successors(first, |record| record.next)
     }
 
     /// All records, shared receive queues last.
@@ -283,7 +371,10 @@ impl Records {
             // SAFETY: records are leaked boxes, published whole.
             all.extend(page.iter().filter_map(|slot| unsafe { slot.load(Ordering::Acquire).as_ref() }));
         }
-        all.extend(self.shared.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).iter());
+        let first_shared = all.len();
+        all.extend(self.shared());
+        // As they came.
+        all[first_shared..].reverse();
         all
     }
 
@@ -291,14 +382,15 @@ impl Records {
     pub(crate) fn by_request(&self, cq: usize, wr_id: u64) -> Option<u32> {
         let has = |record: &&'static Record| {
             let state = record.lock();
-            (state.send_cq == cq && state.send.has(wr_id)) || (state.recv_cq == cq && state.recv.has(wr_id))
+            let received = || state.recv.has(wr_id) || state.shared.is_some_and(|shared| shared.lock().recv.has(wr_id));
+            (state.send_cq == cq && state.send.has(wr_id)) || (state.recv_cq == cq && received())
         };
         self.all().into_iter().find(has).and_then(Record::qp_number)
     }
 }
 
 /// What a slot points to, made by `make` if it is the first to ask.
-fn get_or_publish<T>(slot: &AtomicPtr<T>, make: impl FnOnce() -> Box<T>) -> &T {
+fn get_or_publish<T>(slot: &AtomicPtr<T>, make: impl FnOnce() -> Box<T>) -> &'static T {
     // SAFETY: only leaked boxes are published.
     if let Some(found) = unsafe { slot.load(Ordering::Acquire).as_ref() } {
         return found;

@@ -3,10 +3,10 @@
 
 use crate::device::Device;
 use crate::output::Output;
-use crate::record::{Posted, Queue, Record, State};
+use crate::record::{Posted, Record, State};
 use crate::request::{INLINE, Request};
 use libc::c_void;
-use rdma_sys::{ibv_qp, ibv_qp_state, ibv_wc, ibv_wc_status};
+use rdma_sys::{ibv_wc, ibv_wc_status};
 use rdma_verbs_options::{Op, status_name};
 use std::ffi::CStr;
 use std::fmt::Write as _;
@@ -124,8 +124,8 @@ pub(crate) fn after_post(record: &Record, state: &mut State, request: &Request) 
     if request.op == Op::Recv || caps.max_send_wr == 0 {
         return;
     }
-    let posted = state.send.iter().count();
-    if posted >= caps.max_send_wr as usize && state.send.iter().all(|posted| !posted.signaled) {
+    let posted = state.send.iter().len();
+    if posted >= caps.max_send_wr as usize && state.is_working() && state.send.iter().all(|posted| !posted.signaled) {
         let what = format!(
             "the send queue is full with {posted} requests and none of them is signaled, so that no completion will ever \
              free their places"
@@ -142,7 +142,7 @@ pub(crate) fn completed(record: &Record, op: Op, posted: Option<&Posted>, wc: &i
             // What IBV_WC_LOC_LEN_ERR is made for; some devices have only the other one to say it with.
             let or = match wc.status {
                 ibv_wc_status::IBV_WC_LOC_LEN_ERR => "",
-                _ if is_buffer_reported(record) => return,
+                _ if is_buffer_reported(record) || !is_registered(record, posted) => return,
                 _ => ", or its buffer cannot be written",
             };
             let status = status_name(wc.status);
@@ -165,19 +165,32 @@ fn is_buffer_reported(record: &Record) -> bool {
     (state.reported | shared) & buffers != 0
 }
 
+/// Whether all regions of a request are known and there, so that they are not why it fails.
+fn is_registered(record: &Record, posted: Option<&Posted>) -> bool {
+    let is_there = |lkey: &u32| record.device.records.regions.get(*lkey).is_some_and(|region| region.registered);
+    posted.is_some_and(|posted| posted.lkeys.iter().all(is_there))
+}
+
 /// A region goes: is a request that uses it still on a queue?
 pub(crate) fn before_deregistration(device: &'static Device, lkey: u32) {
-    for record in device.records.all() {
-        let mut state = record.lock();
-        if record.qp_number().is_some() && !is_working(&state) {
+    let records = device.records.all();
+    // A shared receive queue is worked on for queue pairs.
+    let is_shared_by =
+        |record: &'static Record, qp: &State| qp.shared.is_some_and(|shared| std::ptr::eq(shared, record));
+    for &record in &records {
+        let is_working = match record.qp_number() {
+            Some(_) => record.lock().is_working(),
+            None => records.iter().any(|qp| {
+                let qp = qp.lock();
+                is_shared_by(record, &qp) && qp.is_working()
+            }),
+        };
+        if !is_working {
             continue;
         }
-        let uses = |queue: &Queue| {
-            // Whether an unsignaled request is done nobody can tell.
-            let posted = queue.iter().find(|posted| posted.signaled && posted.lkeys.contains(&lkey))?;
-            Some(describe("posted", posted.op, posted.wr_id))
-        };
-        if let Some(request) = uses(&state.send).or_else(|| uses(&state.recv)) {
+        let mut state = record.lock();
+        let user = state.send.outstanding().chain(state.recv.outstanding()).find(|posted| posted.lkeys.contains(&lkey));
+        if let Some(request) = user.map(|posted| describe("posted", posted.op, posted.wr_id)) {
             let what = format!("the region of lkey {lkey:#x} is deregistered while a request uses it");
             report(record, &mut state, Rule::DeregisteredInUse, &what, &request);
         }
@@ -185,12 +198,14 @@ pub(crate) fn before_deregistration(device: &'static Device, lkey: u32) {
 }
 
 pub(crate) fn before_destroy(record: &'static Record) {
-    outstanding(record, Rule::OutstandingAtDestroy, "the queue pair is destroyed");
+    outstanding(record, &mut record.lock(), Rule::OutstandingAtDestroy, "the queue pair is destroyed");
 }
 
 pub(crate) fn at_exit() {
     for record in Device::all().flat_map(|device| device.records.all()) {
-        outstanding(record, Rule::OutstandingAtExit, "the program ends");
+        if let Some(mut state) = record.lock_at_exit() {
+            outstanding(record, &mut state, Rule::OutstandingAtExit, "the program ends");
+        }
     }
     let reports = REPORTS.load(Ordering::Relaxed);
     if reports > 0 {
@@ -201,26 +216,17 @@ pub(crate) fn at_exit() {
 
 /// Sends whose completion nobody has waited for. Receives are left on their queues by every program, and an
 /// unsignaled request has no completion to wait for.
-fn outstanding(record: &'static Record, rule: Rule, when: &str) {
-    let mut state = record.lock();
-    if !is_working(&state) {
+fn outstanding(record: &'static Record, state: &mut State, rule: Rule, when: &str) {
+    if !state.is_working() {
         return;
     }
-    let mut signaled = state.send.iter().filter(|posted| posted.signaled);
-    if let Some(first) = signaled.next() {
+    let mut outstanding = state.send.outstanding();
+    if let Some(first) = outstanding.next() {
         let request = describe("posted", first.op, first.wr_id);
-        let count = 1 + signaled.count();
+        let count = 1 + outstanding.count();
         let what = format!("{when} with {count} signaled request(s) whose completion was not taken");
-        report(record, &mut state, rule, &what, &request);
+        report(record, state, rule, &what, &request);
     }
-}
-
-/// A queue pair in a state in which the device works on its requests: in ERR it has flushed them.
-fn is_working(state: &State) -> bool {
-    let qp = std::ptr::with_exposed_provenance::<ibv_qp>(state.qp);
-    // SAFETY: `State::qp` is NULL or a queue pair that was not destroyed yet.
-    let Some(qp) = (unsafe { qp.as_ref() }) else { return false };
-    !matches!(qp.state, ibv_qp_state::IBV_QPS_RESET | ibv_qp_state::IBV_QPS_ERR)
 }
 
 /// The innermost function on the stack that belongs to the program: not to this library, to the RDMA libraries, or to

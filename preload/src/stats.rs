@@ -7,6 +7,7 @@ use crate::trace::Place;
 use hdrhistogram::Histogram;
 use rdma_verbs_options::{Format, Op, errno_name, status_name};
 use serde_json::{Map, json};
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
@@ -20,7 +21,7 @@ pub(crate) enum Failure {
 }
 
 impl Failure {
-    fn name(self) -> std::borrow::Cow<'static, str> {
+    fn name(self) -> Cow<'static, str> {
         match self {
             Failure::Errno(errno) => errno_name(errno),
             Failure::Status(status) => status_name(status),
@@ -38,9 +39,59 @@ pub(crate) struct OpStats {
     /// Of what was sent, at the post; of what was received, at the completion.
     bytes: u64,
     failures: BTreeMap<Failure, u64>,
-    /// Nanoseconds from post to completion.
-    latency: Option<Histogram<u64>>,
+    latency: Latency,
 }
+
+/// Nanoseconds from post to completion.
+#[derive(Clone, Default)]
+enum Latency {
+    #[default]
+    None,
+    Growing(Histogram<u64>),
+    /// What a histogram that is not added to has in it, values with their numbers: it would take tens of kilobytes for each
+    /// queue pair that there ever was.
+    Compact(Vec<(u64, u64)>),
+}
+
+impl Latency {
+    fn histogram(&self) -> Option<Cow<'_, Histogram<u64>>> {
+        match self {
+            Latency::None => None,
+            Latency::Growing(histogram) => Some(Cow::Borrowed(histogram)),
+            Latency::Compact(values) => {
+                let mut histogram = empty();
+                for (value, count) in values {
+                    histogram.record_n(*value, *count).expect(RESIZES);
+                }
+                Some(Cow::Owned(histogram))
+            }
+        }
+    }
+
+    /// The histogram, to be added to.
+    fn growing(&mut self) -> &mut Histogram<u64> {
+        if !matches!(self, Latency::Growing(_)) {
+            *self = Latency::Growing(self.histogram().map_or_else(empty, Cow::into_owned));
+        }
+        match self {
+            Latency::Growing(histogram) => histogram,
+            Latency::None | Latency::Compact(_) => unreachable!("made just now"),
+        }
+    }
+
+    fn compact(&mut self) {
+        if let Latency::Growing(histogram) = self {
+            let values = histogram.iter_recorded();
+            *self = Latency::Compact(values.map(|at| (at.value_iterated_to(), at.count_at_value())).collect());
+        }
+    }
+}
+
+fn empty() -> Histogram<u64> {
+    Histogram::new(2).expect("two digits are in range")
+}
+
+const RESIZES: &str = "it resizes itself for every value";
 
 impl OpStats {
     pub(crate) fn posted(&mut self, request: &Request) {
@@ -72,9 +123,12 @@ impl OpStats {
     }
 
     pub(crate) fn took(&mut self, nanoseconds: u64) {
-        let new = || Histogram::new(2).expect("two digits are in range");
-        let latency = self.latency.get_or_insert_with(new);
-        latency.record(nanoseconds).expect("it resizes itself for every value");
+        self.latency.growing().record(nanoseconds).expect(RESIZES);
+    }
+
+    /// Nothing is to come for some time, or for ever.
+    pub(crate) fn compact(&mut self) {
+        self.latency.compact();
     }
 
     fn errors(&self) -> u64 {
@@ -88,16 +142,14 @@ impl OpStats {
         for (failure, count) in &other.failures {
             *self.failures.entry(*failure).or_default() += count;
         }
-        match (&mut self.latency, &other.latency) {
-            (Some(sum), Some(other)) => sum.add(other).expect("both resize themselves"),
-            (None, Some(other)) => self.latency = Some(other.clone()),
-            (_, None) => {}
+        if let Some(other) = other.latency.histogram() {
+            self.latency.growing().add(&*other).expect(RESIZES);
         }
     }
 
     /// Microseconds at 50, 90, 99 percent, and the longest.
     fn percentiles(&self) -> Option<[f64; 4]> {
-        let latency = self.latency.as_ref()?;
+        let latency = self.latency.histogram()?;
         let at = |quantile| latency.value_at_quantile(quantile) as f64 / 1000.0;
         Some([at(0.5), at(0.9), at(0.99), latency.max() as f64 / 1000.0])
     }
@@ -123,7 +175,8 @@ fn rows() -> Vec<Row> {
                 Place::Qp(number) => format!("{number:#x}"),
                 Place::Srq(address) => format!("srq:{address:#x}"),
             };
-            let mut stats = record.lock().stats.clone();
+            // While the program runs nobody keeps it for long.
+            let Some(mut stats) = record.lock_at_exit().map(|state| state.stats.clone()) else { continue };
             stats.sort_by_key(|(op, _)| *op);
             rows.extend(stats.into_iter().map(|(op, stats)| Row {
                 device: device.name().to_owned(),
@@ -202,4 +255,26 @@ fn json_text(rows: &[Row], program: &str, seconds: f64) -> String {
         .collect();
     let all = json!({"pid": std::process::id(), "program": program, "seconds": seconds, "queues": queues});
     all.to_string() + "\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_compact_histogram_says_the_same_and_goes_on() {
+        let (mut kept, mut compacted) = (OpStats::default(), OpStats::default());
+        assert_eq!(compacted.percentiles(), None);
+        for nanoseconds in [0, 1, 999, 43_120, 43_121, 5_000_000_000, u64::MAX] {
+            kept.took(nanoseconds);
+            compacted.compact();
+            compacted.took(nanoseconds);
+            compacted.compact();
+            assert_eq!(compacted.percentiles(), kept.percentiles());
+        }
+        let mut total = OpStats::default();
+        total.add(&compacted);
+        total.add(&kept);
+        assert_eq!(total.percentiles().map(|[.., max]| max), kept.percentiles().map(|[.., max]| max));
+    }
 }

@@ -4,6 +4,7 @@ use crate::clock;
 use crate::output::Output;
 use crate::request::{FLAGS, Request};
 use rdma_sys::{ibv_sge, ibv_wc};
+use rdma_verbs_contract::errno::Errno;
 use rdma_verbs_options::{Format, Op, errno_name, status_name};
 use serde_json::{Map, Value as Json, json};
 use std::borrow::Cow;
@@ -56,6 +57,15 @@ pub(crate) struct Outcome {
 
 impl Outcome {
     pub(crate) const ACCEPTED: Outcome = Outcome { errno: 0, refused: None, injected: false };
+
+    pub(crate) fn failed(errno: Errno) -> Outcome {
+        Outcome { errno: errno.get(), refused: None, injected: false }
+    }
+
+    /// `errno` is positive.
+    pub(crate) fn injected(errno: i32) -> Outcome {
+        Outcome { errno, refused: None, injected: true }
+    }
 }
 
 pub(crate) struct Trace {

@@ -4,13 +4,12 @@
 //! wrapped: objects of older libraries end before it.
 
 use crate::check;
-use crate::clock;
 use crate::config;
 use crate::device::Device;
+use crate::post::{self, Failure, SendQueue, Target as _};
 use crate::record::{Record, State};
 use crate::request::{Datagram, INLINE, Remote, Request};
 use crate::rules;
-use crate::stats::Failure;
 use crate::trace::Outcome;
 use libc::{c_int, c_uint, c_void, size_t};
 use rdma_sys::{ibv_ah, ibv_data_buf, ibv_mw, ibv_mw_bind_info, ibv_qp, ibv_qp_ex, ibv_sge};
@@ -357,71 +356,37 @@ unsafe extern "C" fn wr_complete(qp: *mut ibv_qp_ex) -> c_int {
     let config = config::get();
     // SAFETY: an extended queue pair begins with the plain one.
     let stop = unsafe { stop(record, qp.cast(), &batch) };
-    let now = if config.timing { clock::monotonic() } else { 0 };
-    let full = config.check == Check::Full;
-    let first = record.lock().send.next_sequence();
-    if stop.is_none() {
-        for pending in &batch {
-            let request = pending.request();
-            if full {
-                rules::before_post(record, &request);
-            }
-            let mut state = record.lock();
-            let signaled = state.is_signaled(&request);
-            state.send.push(&request, signaled, now, full);
-            if full {
-                rules::after_post(record, &mut state, &request);
-            }
-        }
-    }
-    let mut answer = 0;
-    let result = match (&stop, functions.abort) {
-        (Some((_, outcome)), abort) => {
-            if let Some(abort) = abort {
-                // SAFETY: as above.
-                unsafe { abort(qp) };
-            }
-            Err(Errno::from_positive(outcome.errno))
-        }
-        (None, _) => {
-            let call = Call::begin();
+    let result = if let Some((_, outcome)) = &stop {
+        if let Some(abort) = functions.abort {
             // SAFETY: as above.
-            answer = unsafe { real(qp) };
-            call.check(answer, Errno::ENOMEM)
+            unsafe { abort(qp) };
         }
+        Err(Failure::of_ours(outcome))
+    } else {
+        if config.check == Check::Full {
+            batch.iter().for_each(|pending| rules::before_post(record, &pending.request()));
+        }
+        let sequences = post::remember(config, record, SendQueue::queue, batch.iter().map(Pending::request));
+        // SAFETY: as above.
+        let result = post::ask(|| unsafe { real(qp) });
+        if result.is_err() {
+            post::withdraw(config, record, SendQueue::queue, sequences);
+        }
+        result
     };
     let left_by_provider = Call::begin();
-    if result.is_err() && stop.is_none() {
-        record.lock().send.withdraw(first..first + batch.len() as u64);
-    }
     for (index, pending) in batch.iter().enumerate() {
         // A batch goes as a whole: where it fails none of it was posted.
         let outcome = match (&stop, &result) {
             (_, Ok(())) => Outcome::ACCEPTED,
             (Some((at, outcome)), _) if *at == index => *outcome,
-            (_, Err(errno)) => Outcome { errno: errno.get(), refused: None, injected: false },
+            (_, Err(failure)) => Outcome::failed(failure.errno),
         };
-        let request = pending.request();
-        if config.stats.is_some() {
-            let mut state = record.lock();
-            let stats = state.stats(request.op);
-            match outcome.errno {
-                0 => stats.posted(&request),
-                errno => stats.failed(Failure::Errno(errno)),
-            }
-        }
-        if let Some(trace) = &config.trace {
-            trace.post(record.device.name(), record.place(), &request, outcome);
-        }
+        post::tell(config, record, &pending.request(), outcome);
     }
     // Writing a trace uses errno.
     call.restore();
-    if answer != 0 && config.check == Check::Off {
-        // Without the checks the provider's answer is the program's.
-        left_by_provider.restore();
-        return answer;
-    }
-    errno::verb(result)
+    post::answer(config, result, left_by_provider)
 }
 
 /// Why a batch does not get to the provider, and by which of its requests.
@@ -442,6 +407,6 @@ unsafe fn stop(record: &'static Record, qp: *mut ibv_qp, batch: &Batch) -> Optio
     }
     batch.iter().enumerate().find_map(|(index, pending)| {
         let errno = config.faults.post(pending.op, record.qp_number())?;
-        Some((index, Outcome { errno, refused: None, injected: true }))
+        Some((index, Outcome::injected(errno)))
     })
 }

@@ -155,7 +155,8 @@ static int post_send(int driver, struct ibv_qp *qp, struct ibv_send_wr *wr, stru
 	for (; wr; wr = wr->next, i++) {
 		note(&fake.sends, driver, wr->wr_id, i == 0);
 		if (fails(i)) {
-			*bad = wr;
+			if (!fake.silent)
+				*bad = wr;
 			return fail();
 		}
 		if (!fake.threads)
@@ -183,7 +184,8 @@ static int post_receives(struct fake_log *log, int driver, struct ring *ring, st
 	for (; wr; wr = wr->next, i++) {
 		note(log, driver, wr->wr_id, i == 0);
 		if (fails(i)) {
-			*bad = wr;
+			if (!fake.silent)
+				*bad = wr;
 			return fail();
 		}
 		if (!fake.threads)
@@ -443,7 +445,8 @@ static struct ibv_qp *create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr
 	qp->qp.srq = attr->srq;
 	qp->qp.qp_type = attr->qp_type;
 	qp->qp.state = IBV_QPS_RESET;
-	qp->qp.qp_num = numbers[pd->context->device - devices]++;
+	qp->qp.qp_num = fake.next_number ? fake.next_number : numbers[pd->context->device - devices]++;
+	fake.next_number = 0;
 	qp->sig_all = attr->sq_sig_all;
 	return &qp->qp;
 }
@@ -551,10 +554,24 @@ int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
 	return 0;
 }
 
+/* The number, key or address is free for another object, and somebody takes it before the caller knows. */
+static int ended(void)
+{
+	void (*meanwhile)(void) = fake.meanwhile;
+	int result = fake.end_result;
+
+	fake.meanwhile = NULL;
+	fake.end_result = 0;
+	if (meanwhile)
+		meanwhile();
+	return result;
+}
+
 int ibv_destroy_qp(struct ibv_qp *qp)
 {
-	free(container(qp, struct fake_qp, qp));
-	return 0;
+	if (!fake.end_result)
+		free(container(qp, struct fake_qp, qp));
+	return ended();
 }
 
 struct ibv_qp_ex *ibv_qp_to_qp_ex(struct ibv_qp *qp)
@@ -586,7 +603,8 @@ static struct ibv_mr *reg_mr(struct ibv_pd *pd, void *addr, size_t length)
 	struct ibv_mr *mr = calloc(1, sizeof(*mr));
 
 	*mr = (struct ibv_mr) { .context = pd->context, .pd = pd, .addr = addr, .length = length };
-	mr->lkey = mr->rkey = keys++;
+	mr->lkey = mr->rkey = fake.next_key ? fake.next_key : keys++;
+	fake.next_key = 0;
 	return mr;
 }
 
@@ -627,13 +645,17 @@ int ibv_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr, si
 		mr->addr = addr;
 		mr->length = length;
 	}
-	return 0;
+	if (fake.next_key)
+		mr->lkey = mr->rkey = fake.next_key;
+	fake.next_key = 0;
+	return ended();
 }
 
 int ibv_dereg_mr(struct ibv_mr *mr)
 {
-	free(mr);
-	return 0;
+	if (!fake.end_result)
+		free(mr);
+	return ended();
 }
 
 /*

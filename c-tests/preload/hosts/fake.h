@@ -31,10 +31,17 @@ struct fake {
 	unsigned int good;
 	int result;
 	int error;
+	bool silent;	/* bad_wr is not set */
 
 	/* The same for what is polled. */
 	bool poll_scripted;
 	int poll_result;
+
+	/* What the functions that destroy or change something return, and what goes on between the end of that and their return. */
+	int end_result;
+	void (*meanwhile)(void);
+	/* The next key of a region and number of a queue pair, if not 0. */
+	uint32_t next_key, next_number;
 
 	/* Nothing is logged while threads post. */
 	bool threads;

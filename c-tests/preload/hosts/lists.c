@@ -274,6 +274,27 @@ static void results_of_the_driver_become_a_positive_errno(void **state)
 	}
 }
 
+static void a_driver_that_does_not_say_where(void **state)
+{
+	struct ibv_send_wr *bad_send = (void *)0x1;
+	struct ibv_recv_wr *bad_recv = (void *)0x1;
+	struct list list;
+
+	(void)state;
+	make(&list);
+	fake.silent = true;
+	fake.good = 0;
+	fake.result = ENOMEM;
+	fake.error = 0;
+	fake.scripted = true;
+	assert_int_equal(ibv_post_send(qp, list.sends, &bad_send), ENOMEM);
+	fake.scripted = true;
+	assert_int_equal(ibv_post_recv(qp, list.recvs, &bad_recv), ENOMEM);
+	fake.silent = false;
+	assert_ptr_equal(bad_send, (void *)0x1);
+	assert_ptr_equal(bad_recv, (void *)0x1);
+}
+
 static void no_request_is_the_drivers_business(void **state)
 {
 	struct ibv_send_wr *bad_send;
@@ -431,6 +452,7 @@ int main(void)
 		CASE(a_driver_that_fails_says_where),
 		CASE(a_driver_that_fails_before_a_refused_one_decides),
 		CASE(results_of_the_driver_become_a_positive_errno),
+		CASE(a_driver_that_does_not_say_where),
 		CASE(no_request_is_the_drivers_business),
 		CASE(entry_lists),
 		CASE(states),

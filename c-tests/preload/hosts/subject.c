@@ -15,7 +15,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include "fake.h"
@@ -267,6 +269,22 @@ static void posts(const char *argument)
 	free_end(end);
 }
 
+static void interrupt(int number)
+{
+	(void)number;
+}
+
+/* The same, with a signal a thousand times a second that interrupts system calls. */
+static void interrupted(const char *argument)
+{
+	struct sigaction action = { .sa_handler = interrupt };
+	struct itimerval often = { .it_interval.tv_usec = 1000, .it_value.tv_usec = 1000 };
+
+	need(!sigaction(SIGALRM, &action, NULL));
+	need(!setitimer(ITIMER_REAL, &often, NULL));
+	posts(argument);
+}
+
 /* Twenty posts to one queue pair and then to another, whose numbers are known. */
 static void pairs(const char *argument)
 {
@@ -413,6 +431,8 @@ static void regions(const char *argument)
 		{ ibv_reg_mr_iova(end.pd, buffer, 40, 0x7000, 0), 0x7000, 40 },
 		{ ibv_reg_mr_iova2(end.pd, buffer, 40, 0, IBV_ACCESS_RELAXED_ORDERING), 0, 40 },
 		{ ibv_reg_dmabuf_mr(end.pd, 0x100, 40, 0x9000, 5, 0), 0x9000, 40 },
+		/* Used by offsets: nobody looks at those. */
+		{ ibv_reg_mr(end.pd, buffer, 40, IBV_ACCESS_ZERO_BASED), 0, SIZE_MAX },
 		/* As a whole process with on-demand paging. */
 		{ ibv_reg_mr(end.pd, NULL, SIZE_MAX, IBV_ACCESS_ON_DEMAND), 0, SIZE_MAX },
 	};
@@ -488,11 +508,13 @@ static void shared(const char *argument)
 	};
 	struct ibv_mr *mr = ibv_reg_mr(end.pd, buffer, sizeof(buffer), IBV_ACCESS_LOCAL_WRITE);
 	struct ibv_sge sge = { .addr = (uintptr_t)buffer, .length = 64, .lkey = mr->lkey };
+	struct ibv_qp_attr to = { .qp_state = IBV_QPS_RTS };
 	struct ibv_qp *qps[2];
 
-	(void)argument;
-	for (int i = 0; i < 2; i++)
+	for (int i = 0; i < 2; i++) {
 		need(qps[i] = ibv_create_qp(end.pd, &attr));
+		need(!ibv_modify_qp(qps[i], &to, IBV_QP_STATE));
+	}
 	for (int i = 0; i < 6; i++) {
 		struct ibv_recv_wr wr = { .wr_id = i, .sg_list = &sge, .num_sge = 1 }, *bad;
 
@@ -501,12 +523,206 @@ static void shared(const char *argument)
 	for (int i = 0; i < 4; i++)
 		fake_arrive(qps[i % 2], 10 + i, IBV_WC_SUCCESS);
 	drain(end.cq, 4);
-	/* Two receives are left on it, as always; the region goes after the queue. */
+	/* Two receives are left on it, as always. Without a queue pair nothing comes any more, and the region may go. */
+	if (!strcmp(argument, "broken"))
+		need(!ibv_dereg_mr(mr));
 	for (int i = 0; i < 2; i++)
 		need(!ibv_destroy_qp(qps[i]));
+	if (!strcmp(argument, "region first"))
+		need(!ibv_dereg_mr(mr));
 	need(!ibv_destroy_srq(srq));
-	need(!ibv_dereg_mr(mr));
+	if (!*argument)
+		need(!ibv_dereg_mr(mr));
 	free_end(end);
+}
+
+/* Completions of receives on a shared queue, which are told without the number of the queue pair. */
+static void shared_extended(const char *argument)
+{
+	struct ibv_context *context = open_device(0);
+	struct ibv_pd *pd = ibv_alloc_pd(context);
+	struct ibv_cq_init_attr_ex cq_attr = { .cqe = 64 };
+	struct ibv_cq_ex *cq = ibv_create_cq_ex(context, &cq_attr);
+	struct ibv_srq_init_attr srq_attr = { .attr = { .max_wr = 16, .max_sge = 1 } };
+	struct ibv_srq *srq = ibv_create_srq(pd, &srq_attr);
+	struct ibv_qp_init_attr attr = {
+		.send_cq = ibv_cq_ex_to_cq(cq), .recv_cq = ibv_cq_ex_to_cq(cq), .srq = srq, .qp_type = IBV_QPT_RC,
+	};
+	struct ibv_qp *qp = ibv_create_qp(pd, &attr);
+	struct ibv_poll_cq_attr poll = { 0 };
+
+	(void)argument;
+	for (int i = 0; i < 3; i++) {
+		struct ibv_recv_wr wr = { .wr_id = i }, *bad;
+
+		need(!ibv_post_srq_recv(srq, &wr, &bad));
+		fake_arrive(qp, 16, IBV_WC_SUCCESS);
+	}
+	need(!ibv_start_poll(cq, &poll));
+	while (!ibv_next_poll(cq))
+		;
+	ibv_end_poll(cq);
+}
+
+/* Requests that complete with an error, of which the program takes the first and then gives up. */
+static void failing(const char *argument)
+{
+	struct end end = make_end(open_device(0));
+	struct ibv_mr *mr = ibv_reg_mr(end.pd, buffer, sizeof(buffer), 0);
+	struct ibv_sge sge = { .addr = (uintptr_t)buffer, .length = 16, .lkey = mr->lkey };
+	struct ibv_send_wr wr = {
+		.sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_SEND, .send_flags = IBV_SEND_SIGNALED,
+	};
+	struct ibv_send_wr *bad;
+
+	if (!strcmp(argument, "failing"))
+		fake_fail_next(IBV_WC_RETRY_EXC_ERR);
+	for (int i = 0; i < 3; i++, wr.wr_id++)
+		need(!ibv_post_send(end.qp, &wr, &bad));
+	drain(end.cq, 1);
+	need(!ibv_dereg_mr(mr));
+	need(!ibv_destroy_qp(end.qp));
+	end.qp = make_qp(end.pd, end.cq);
+	if (!strcmp(argument, "failing"))
+		fake_fail_next(IBV_WC_RETRY_EXC_ERR);
+	for (int i = 0; i < 3; i++)
+		need(!post(end.qp, 10 + i, IBV_WR_SEND));
+	drain(end.cq, 3);
+}
+
+/* A send queue, with nothing signaled on it, of a queue pair in this state. */
+static void unsignaled(const char *argument)
+{
+	struct end end = make_end(open_device(0));
+	struct ibv_qp_attr to = { .qp_state = !strcmp(argument, "error") ? IBV_QPS_ERR : IBV_QPS_SQD };
+	struct ibv_send_wr wr = { .opcode = IBV_WR_SEND }, *bad;
+
+	need(!ibv_modify_qp(end.qp, &to, IBV_QP_STATE));
+	for (int i = 0; i < 512; i++)
+		need(!ibv_post_send(end.qp, &wr, &bad));
+	free_end(end);
+}
+
+/* What happens in another thread before this one knows that its object is gone. */
+static struct end other;
+static struct ibv_mr *other_mr;
+static void others_region(void)
+{
+	need(other_mr = ibv_reg_mr(other.pd, buffer, sizeof(buffer), 0));
+}
+static void others_queue_pair(void)
+{
+	other.qp = make_qp(other.pd, other.cq);
+	need(!post(other.qp, 0x77, IBV_WR_SEND));
+}
+
+/* Keys and numbers that are another object's at once; or the object is still there. */
+static void reused(const char *argument)
+{
+	struct end end = other = make_end(open_device(0));
+	struct ibv_mr *mr = ibv_reg_mr(end.pd, buffer, sizeof(buffer), 0);
+	uint32_t lkey = mr->lkey;
+	struct ibv_sge sge = { .addr = (uintptr_t)buffer, .length = 16, .lkey = lkey };
+	struct ibv_send_wr wr = {
+		.sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_SEND, .send_flags = IBV_SEND_SIGNALED,
+	};
+	struct ibv_send_wr *bad;
+
+	if (!strcmp(argument, "key")) {
+		fake.next_key = lkey;
+		fake.meanwhile = others_region;
+		need(!ibv_dereg_mr(mr));
+		need(other_mr->lkey == lkey);
+	} else if (!strcmp(argument, "key of a changed one")) {
+		other_mr = ibv_reg_mr(end.pd, buffer, 1, 0);
+		need(!ibv_dereg_mr(mr));
+		fake.next_key = lkey;
+		need(!ibv_rereg_mr(other_mr, IBV_REREG_MR_CHANGE_TRANSLATION, NULL, buffer, sizeof(buffer), 0));
+	} else if (!strcmp(argument, "region that stays")) {
+		fake.end_result = EBUSY;
+		need(ibv_dereg_mr(mr) == EBUSY);
+	} else if (!strcmp(argument, "number")) {
+		fake.next_number = end.qp->qp_num;
+		fake.meanwhile = others_queue_pair;
+		need(!ibv_destroy_qp(end.qp));
+		end.qp = other.qp;
+		drain(end.cq, 1);
+	} else {
+		need(!post(end.qp, 0x77, IBV_WR_SEND));
+		drain(end.cq, 1);
+		receive(end.qp, 0x78);
+		fake.end_result = EBUSY;
+		need(ibv_destroy_qp(end.qp) == EBUSY);
+		fake_arrive(end.qp, 16, IBV_WC_SUCCESS);
+		drain(end.cq, 1);
+	}
+	need(!ibv_post_send(end.qp, &wr, &bad));
+	drain(end.cq, 1);
+	free_end(end);
+}
+
+/* Kilobytes of memory that are in use. */
+static long memory(void)
+{
+	FILE *statm = fopen("/proc/self/statm", "r");
+	long pages;
+
+	need(statm && fscanf(statm, "%*d %ld", &pages) == 1);
+	fclose(statm);
+	return pages * (sysconf(_SC_PAGESIZE) / 1024);
+}
+
+/* So many queue pairs, one after the other. */
+static void churn(const char *argument)
+{
+	struct end end = make_end(open_device(0));
+	long before = memory();
+
+	for (int i = 0; i < atoi(argument); i++) {
+		struct ibv_qp *qp = make_qp(end.pd, end.cq);
+
+		for (int j = 0; j < 3; j++) {
+			receive(qp, j);
+			need(!post(qp, j, IBV_WR_SEND));
+			fake_arrive(qp, 16, IBV_WC_SUCCESS);
+		}
+		drain(end.cq, 6);
+		need(!ibv_destroy_qp(qp));
+	}
+	printf("%ld\n", (memory() - before) * 1024 / atoi(argument));
+	free_end(end);
+}
+
+/* So many requests whose completions are taken where nobody sees it. */
+static void unseen(const char *argument)
+{
+	struct end end = make_end(open_device(0));
+	long before = memory();
+	struct ibv_wc wc;
+
+	for (int i = 0; i < atoi(argument); i++) {
+		need(!post(end.qp, i, IBV_WR_SEND));
+		need(fake.tables[0].poll_cq(end.cq, 1, &wc) == 1);
+	}
+	printf("%ld\n", (memory() - before) * 1024 / atoi(argument));
+	free_end(end);
+}
+
+static struct end late_end;
+static void take_down(void)
+{
+	drain(late_end.cq, 3);
+	free_end(late_end);
+}
+
+/* Takes everything down in an exit handler. */
+static void late(const char *argument)
+{
+	(void)argument;
+	need(!atexit(take_down));
+	late_end = make_end(open_device(0));
+	for (int i = 0; i < 3; i++)
+		need(!post(late_end.qp, i, IBV_WR_SEND));
 }
 
 /* Three posts, then a child that posts and ends as the argument says, then two more. */
@@ -524,8 +740,10 @@ static void forked(const char *argument)
 	if (!child) {
 		struct ibv_wc wc;
 
+		errno = 0x7e57;
 		for (int i = 0; i < 2; i++)
 			need(!post(end.qp, 100 + i, IBV_WR_SEND));
+		need(errno == 0x7e57);
 		printf("child: driver took %u\n", fake.sends.requests);
 		while (ibv_poll_cq(end.cq, 1, &wc) == 1)
 			;
@@ -640,6 +858,7 @@ static void usr2(const char *argument)
 static void own_usr2(const char *argument)
 {
 	struct end end;
+	int status;
 
 	if (!strcmp(argument, "before"))
 		signal(SIGUSR2, handle);
@@ -649,6 +868,13 @@ static void own_usr2(const char *argument)
 	send_some(end, 3);
 	raise(SIGUSR2);
 	printf("handled %d\n", (int)handled);
+	fflush(stdout);
+	if (!fork()) {
+		raise(SIGUSR2);
+		_exit(handled);
+	}
+	need(wait(&status) > 0);
+	printf("in a child %d\n", WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status));
 	free_end(end);
 }
 
@@ -670,6 +896,25 @@ static void closes(const char *argument)
 	free_end(end);
 }
 
+/* The same with sockets: nothing comes there at SIGUSR2. */
+static void closes_sockets(const char *argument)
+{
+	struct end end = make_end(open_device(0));
+	struct stat stat_;
+	int ends[2];
+
+	send_some(end, 2);
+	need(!close_range(3, ~0U, 0));
+	need(!socketpair(AF_UNIX, SOCK_STREAM, 0, ends));
+	for (int last = ends[1]; last < 300;)
+		need((last = dup(ends[0])) >= 0);
+	need(stat(argument, &stat_) == 0);
+	raise(SIGUSR2);
+	usleep(200000);
+	printf("%s\n", recv(ends[1], &stat_, 1, MSG_DONTWAIT) < 0 ? strerrorname_np(errno) : "something came");
+	free_end(end);
+}
+
 /* The number that the next file gets. */
 static void numbers(const char *argument)
 {
@@ -688,6 +933,9 @@ int main(int argc, char **argv)
 		{ "extended", extended }, { "shared", shared }, { "forked", forked }, { "threads", threads },
 		{ "dies", dies }, { "usr2", usr2 }, { "own_usr2", own_usr2 }, { "closes", closes },
 		{ "numbers", numbers }, { "batch_rules", batch_rules }, { "regions", regions },
+		{ "shared_extended", shared_extended }, { "failing", failing }, { "unsignaled", unsignaled },
+		{ "reused", reused }, { "churn", churn }, { "unseen", unseen }, { "late", late },
+		{ "closes_sockets", closes_sockets }, { "interrupted", interrupted },
 	};
 
 	need(argc > 1);
