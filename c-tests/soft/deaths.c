@@ -73,7 +73,8 @@ static struct ibv_mr *set_up(struct rdma_cm_id *id)
 	};
 	struct ibv_mr *mr;
 
-	need(!rdma_create_qp(id, NULL, &init));
+	if (rdma_create_qp(id, NULL, &init))
+		return NULL;
 	mr = ibv_reg_mr(id->pd, buffer, SIZE, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ);
 	need(mr);
 	return mr;
@@ -121,7 +122,7 @@ static int victim(enum way way, const char *port)
 
 	need(!rdma_getaddrinfo("127.0.0.1", port, &hints, &info));
 	need(!rdma_create_ep(&id, info, NULL, NULL));
-	mr = set_up(id);
+	need(mr = set_up(id));
 	post_recv(id, mr);
 	here = (struct place){ .addr = (uintptr_t)buffer, .rkey = mr->rkey };
 	if (way == CONNECTING)
@@ -203,7 +204,7 @@ static void one_death(enum way way, const char *self, const char *port)
 		id = event->id;
 		memcpy(&client, event->param.conn.private_data, sizeof(client));
 		need(!rdma_ack_cm_event(event));
-		mr = set_up(id);
+		need(mr = set_up(id));
 		post_recv(id, mr);
 		here = (struct place){ .addr = (uintptr_t)buffer, .rkey = mr->rkey };
 		need(!rdma_accept(id, &param));
@@ -234,10 +235,12 @@ static void one_death(enum way way, const char *self, const char *port)
 		if (event->event == RDMA_CM_EVENT_CONNECT_REQUEST) {
 			id = event->id;
 			need(!rdma_ack_cm_event(event));
+			/* It may be known by now that there is nobody. */
 			mr = set_up(id);
+			if (!mr)
+				break;
 			post_recv(id, mr);
 			here = (struct place){ .addr = (uintptr_t)buffer, .rkey = mr->rkey };
-			/* It may be known by now that there is nobody. */
 			if (rdma_accept(id, &param))
 				break;
 			continue;
@@ -262,8 +265,10 @@ static void one_death(enum way way, const char *self, const char *port)
 		need(completion(id->recv_cq) == IBV_WC_WR_FLUSH_ERR);
 		rdma_disconnect(id);
 	}
-	rdma_destroy_qp(id);
-	need(!ibv_dereg_mr(mr));
+	if (id->qp)
+		rdma_destroy_qp(id);
+	if (mr)
+		need(!ibv_dereg_mr(mr));
 	/* Events that still come, as TIMEWAIT_EXIT, go with it. */
 	need(!rdma_destroy_id(id));
 }

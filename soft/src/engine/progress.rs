@@ -311,8 +311,11 @@ impl State {
                 self.qps[q].requester.link = Some(c);
                 Some(c)
             }
-            Err(_) => {
+            Err(reason) => {
                 self.connect_later(q);
+                if reason == Errno::ECONNREFUSED {
+                    self.connection_refused(q);
+                }
                 None
             }
         }
@@ -536,7 +539,12 @@ impl State {
                 }
                 return Ok((0, Turn::More));
             }
-            Err(_) => return Err(END),
+            Err(reason) => {
+                if let (Errno::ECONNREFUSED, Role::Responses(q)) = (reason, role) {
+                    self.connection_refused(q);
+                }
+                return Err(END);
+            }
         };
         let placed = count.min(direct);
         if placed > 0 {

@@ -383,7 +383,10 @@ impl State {
                     requester.failed = Some((requester.cursor.request, ibv_wc_status::IBV_WC_LOC_PROT_ERR));
                     break;
                 }
-                Err(_) => {
+                Err(reason) => {
+                    if reason == Errno::ECONNREFUSED {
+                        self.connection_refused(q);
+                    }
                     // What the peer has sent before it went is read first; the end of that tells.
                     self.block(c);
                     break;
@@ -505,6 +508,12 @@ impl State {
     pub(super) fn connect_later(&mut self, q: usize) {
         self.qps[q].requester.resume = Some(Instant::now() + RECONNECT);
         self.set_deadline(q, false);
+    }
+
+    /// The peer's process is gone: the port is part of its queue pairs' numbers. No retry helps.
+    pub(super) fn connection_refused(&mut self, q: usize) {
+        self.qps[q].requester.deadline = Some(Instant::now());
+        self.schedule(q);
     }
 
     /// The peer has closed the connection.
