@@ -522,9 +522,10 @@ impl State {
 
     /// In ERR nothing is sent any more, and no answer is waited for.
     pub(super) fn stop_requesting(&mut self, q: usize) {
-        let requester = &mut self.qps[q].requester;
+        let Qp { requester, responder, .. } = &mut self.qps[q];
         (requester.deadline, requester.resume, requester.response, requester.failed) = (None, None, None, None);
-        if let Some(c) = requester.link.take() {
+        // The peer's requests are dropped in silence: how long it waits for an answer is its own business.
+        if let Some(c) = requester.link.take().filter(|c| responder.link != Some(*c)) {
             self.drop_stream(c);
         }
     }
@@ -634,7 +635,7 @@ impl State {
                 self.credited(q, aeth);
                 self.pump(q);
             }
-            _ => return Err(Malformed("a request on a connection for responses")),
+            _ => {}
         }
         Ok(())
     }

@@ -166,9 +166,6 @@ impl State {
         if header.destination_qp != qp.number {
             return Err(Malformed("a request for another queue pair"));
         }
-        if matches!(header.kind, Kind::ReadResponse { .. } | Kind::Acknowledge(_) | Kind::AtomicAcknowledge { .. }) {
-            return Err(Malformed("a response on a connection for requests"));
-        }
         if !qp.receives_requests() {
             return Ok(());
         }
