@@ -26,6 +26,9 @@ use std::time::{Duration, Instant};
 /// Bytes that one connection may bring before others have their turn.
 const TURN: usize = 256 * 1024;
 
+/// Bytes that all connections together may bring before the lock is given back.
+const TURNS: usize = 2 * TURN;
+
 /// Room for what comes behind the payload that goes straight to its place.
 const SPILL: usize = 64 * 1024;
 
@@ -422,7 +425,7 @@ impl State {
     pub(super) fn look(&mut self) -> bool {
         if self.streams.len() <= FEW && self.blocked == 0 {
             // The one that brought something last brings the next as well, more often than not.
-            if self.receive(self.hot) {
+            if self.receive(self.hot) > 0 {
                 return true;
             }
             self.looks = self.looks.wrapping_add(1);
@@ -431,7 +434,7 @@ impl State {
             }
             let mut found = false;
             for c in 0..self.streams.capacity() {
-                found |= c != self.hot && self.receive(c);
+                found |= c != self.hot && self.receive(c) > 0;
             }
             return found;
         }
@@ -443,13 +446,18 @@ impl State {
         let mut events = [libc::epoll_event { events: 0, u64: 0 }; 32];
         // SAFETY: a descriptor, and room for as many events.
         let count = unsafe { libc::epoll_wait(self.epoll.as_raw_fd(), events.as_mut_ptr(), 32, 0) };
+        let mut bytes = 0;
         for event in events.iter().take(count.max(0) as usize) {
+            if bytes >= TURNS {
+                // The others are named again.
+                break;
+            }
             let (c, events) = (event.u64 as usize, event.events as i32);
             if events & (libc::EPOLLIN | libc::EPOLLRDHUP | libc::EPOLLHUP | libc::EPOLLERR) != 0 {
                 match self.streams.get(c).map(|connection| connection.role) {
                     // It has not waited long enough.
                     Some(Role::Waiting { .. }) => self.lost(c),
-                    _ => drop(self.receive(c)),
+                    _ => bytes += self.receive(c),
                 }
             }
             if events & libc::EPOLLOUT != 0 {
@@ -478,8 +486,8 @@ impl State {
         }
     }
 
-    /// Reads and executes what a connection brings. Whether there was anything.
-    fn receive(&mut self, c: usize) -> bool {
+    /// Reads and executes what a connection brings; how many bytes.
+    fn receive(&mut self, c: usize) -> usize {
         let mut spill = std::mem::take(&mut self.spill);
         let mut bytes = 0;
         let outcome = loop {
@@ -499,7 +507,7 @@ impl State {
         if outcome.is_err() {
             self.lost(c);
         }
-        bytes > 0
+        bytes
     }
 
     /// One read. An error ends the connection.
@@ -697,6 +705,11 @@ impl State {
         if qp.timer.is_none_or(|timer| at < timer) {
             qp.timer = Some(at);
             self.timers.push(Reverse((at, q)));
+            if self.timers.len() > 64 + 4 * self.qps.len() {
+                // Those of queue pairs that are gone may be hours away.
+                let qps = &self.qps;
+                self.timers.retain(|Reverse((at, q))| qps.get(*q).is_some_and(|qp| qp.timer == Some(*at)));
+            }
             self.set_alarm();
         }
     }

@@ -6,7 +6,7 @@
 use super::qp::{PSN_MASK, Qp, completion};
 use super::receive::Sges;
 use super::region::{self, LOCAL_WRITE, Regions};
-use super::transport::tcp::Batch;
+use super::transport::tcp::{BATCHES, Batch};
 use super::{Data, Operation, PdKey, SendRequest, State, limit};
 use libc::iovec;
 use nix::errno::Errno;
@@ -349,7 +349,7 @@ impl State {
             return;
         }
         let mut batch = self.requests.take().unwrap_or_else(Batch::new);
-        loop {
+        for turn in 0.. {
             batch.clear();
             self.fill(q, &mut batch);
             let qp = &mut self.qps[q];
@@ -360,6 +360,11 @@ impl State {
             let Some(c) = qp.requester.link.or_else(|| self.connect(q)) else { break };
             let connection = &mut self.streams[c];
             if connection.blocked {
+                break;
+            }
+            if turn == BATCHES {
+                // Others have their turn with the lock; the socket, which takes more, brings it back here.
+                self.block(c);
                 break;
             }
             match connection.stream.send(&mut batch) {
