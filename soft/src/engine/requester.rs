@@ -52,11 +52,13 @@ pub(super) struct Requester {
     pub(super) link: Option<usize>,
     /// The packet whose payload is being received.
     response: Option<Response>,
+    /// Acknowledged by what has overtaken the response to a read on the way: counts when that has come.
+    early: u64,
 }
 
 /// A place in the send queue, and what follows from it.
 #[derive(Clone, Copy)]
-pub(super) struct Cursor {
+struct Cursor {
     /// The request, by number, and the packet of it.
     request: u64,
     packet: u32,
@@ -65,6 +67,14 @@ pub(super) struct Cursor {
     reads: u32,
     /// The PSN of a request that was sent without credit: until it is acknowledged, no other goes out without.
     limited: Option<u64>,
+}
+
+/// How far a packet leads.
+#[derive(Clone, Copy)]
+pub(super) struct Mark {
+    cursor: Cursor,
+    /// An acknowledgement of the responder travels with it.
+    ack: bool,
 }
 
 /// A posted request.
@@ -245,6 +255,7 @@ impl Requester {
             drain: None,
             link: None,
             response: None,
+            early: 0,
         }
     }
 
@@ -353,7 +364,10 @@ impl State {
             }
             match connection.stream.send(&mut batch) {
                 Ok(sent) => {
-                    if let Some(cursor) = sent.mark {
+                    if let Some(Mark { cursor, ack }) = sent.mark {
+                        if ack {
+                            self.acknowledged_along(q);
+                        }
                         let requester = &mut self.qps[q].requester;
                         requester.cursor = cursor;
                         requester.begun = requester.begun.max(cursor.request + u64::from(cursor.packet > 0));
@@ -382,7 +396,8 @@ impl State {
     }
 
     /// The packets that may go out now.
-    fn fill(&mut self, q: usize, batch: &mut Batch<Cursor>) {
+    fn fill(&mut self, q: usize, batch: &mut Batch<Mark>) {
+        let along = self.ack_along(q);
         let qp = &mut self.qps[q];
         let (pd, destination) = (qp.pd, qp.attr.dest_qp_num);
         let requester = &mut qp.requester;
@@ -430,11 +445,17 @@ impl State {
                 next.request += 1;
                 next.packet = 0;
             }
+            if batch.is_empty()
+                && let Some(ack) = &along
+            {
+                let _ = batch.push(ack, 0, Mark { cursor, ack: true }, |_| Ok::<_, region::Refused>(()));
+            }
+            let mark = Mark { cursor: next, ack: along.is_some() };
             let gather = |to: &mut Vec<iovec>| match send.is_read_or_atomic() {
                 true => Ok(()),
                 false => send.gather(pd, &self.regions, offset, payload, to),
             };
-            if batch.push(&header, payload, next, gather).is_err() {
+            if batch.push(&header, payload, mark, gather).is_err() {
                 // Deregistered while it is being sent.
                 requester.failed = Some((cursor.request, ibv_wc_status::IBV_WC_LOC_PROT_ERR));
                 break;
@@ -544,7 +565,7 @@ impl State {
         match header.kind {
             Kind::Acknowledge(aeth) => match aeth.syndrome {
                 Syndrome::Ack { .. } => {
-                    self.acknowledged(q, psn + 1)?;
+                    self.acknowledged(q, psn + 1);
                     self.credited(q, aeth);
                     // After an RNR NAK nothing comes before there is a receive.
                     if self.qps[q].requester.link.is_some() {
@@ -553,11 +574,11 @@ impl State {
                     self.pump(q);
                 }
                 Syndrome::RnrNak { timer } => {
-                    self.acknowledged(q, psn)?;
+                    self.acknowledged(q, psn);
                     self.refused(q, psn, packet::rnr_timer(timer))?;
                 }
                 Syndrome::Nak(nak) => {
-                    self.acknowledged(q, psn)?;
+                    self.acknowledged(q, psn);
                     let status = match nak {
                         Nak::InvalidRequest => ibv_wc_status::IBV_WC_REM_INV_REQ_ERR,
                         Nak::RemoteAccessError => ibv_wc_status::IBV_WC_REM_ACCESS_ERR,
@@ -569,7 +590,7 @@ impl State {
                 }
             },
             Kind::ReadResponse { place, aeth } => {
-                self.acknowledged(q, psn)?;
+                self.acknowledged(q, psn);
                 let requester = &mut self.qps[q].requester;
                 let read = requester.queue.front().filter(|send| matches!(send.operation, Operation::Read { .. }));
                 let read = read.ok_or(Malformed("a read response to another request"))?;
@@ -590,7 +611,7 @@ impl State {
                 }
             }
             Kind::AtomicAcknowledge { aeth, original } => {
-                self.acknowledged(q, psn)?;
+                self.acknowledged(q, psn);
                 let Qp { requester, pd, .. } = &mut self.qps[q];
                 let atomic = requester
                     .queue
@@ -608,7 +629,8 @@ impl State {
                 region::scatter(&original.to_ne_bytes(), &self.places);
                 atomic.answered = 1;
                 requester.cursor.reads -= 1;
-                self.acknowledged(q, psn + 1)?;
+                let end = requester.early.max(psn + 1);
+                self.acknowledged(q, end);
                 self.credited(q, aeth);
                 self.pump(q);
             }
@@ -640,37 +662,42 @@ impl State {
     }
 
     /// The packet is complete.
-    pub(super) fn response_done(&mut self, q: usize) -> Result<(), Malformed> {
+    pub(super) fn response_done(&mut self, q: usize) {
         let requester = &mut self.qps[q].requester;
         if requester.response.take().is_none() {
-            return Ok(());
+            return;
         }
-        let Some(read) = requester.queue.front_mut() else { return Ok(()) };
+        let Some(read) = requester.queue.front_mut() else { return };
         read.answered += 1;
-        let psn = read.first_psn + u64::from(read.answered);
+        let mut psn = read.first_psn + u64::from(read.answered);
         let complete = read.is_answered();
         if complete {
             requester.cursor.reads -= 1;
+            psn = psn.max(requester.early);
         }
-        self.acknowledged(q, psn)?;
+        self.acknowledged(q, psn);
         if complete {
             self.pump(q);
         }
-        Ok(())
     }
 
     /// All packets before `end` have arrived at the responder. Completes what is complete.
-    fn acknowledged(&mut self, q: usize, end: u64) -> Result<(), Malformed> {
+    fn acknowledged(&mut self, q: usize, mut end: u64) {
         let qp = &mut self.qps[q];
         let requester = &mut qp.requester;
         if end <= requester.unacknowledged {
-            return Ok(());
+            return;
         }
         while let Some(send) = requester.queue.front() {
-            if end < send.end_psn() || !send.is_answered() {
-                if send.is_read_or_atomic() && end > send.first_psn + u64::from(send.answered) {
-                    return Err(Malformed("an acknowledgement of a read without its response"));
+            if !send.is_answered() {
+                let so_far = send.first_psn + u64::from(send.answered);
+                if end > so_far {
+                    requester.early = requester.early.max(end);
+                    end = so_far;
                 }
+                break;
+            }
+            if end < send.end_psn() {
                 break;
             }
             if send.signaled {
@@ -684,7 +711,6 @@ impl State {
         self.set_deadline(q, true);
         self.complete_failed(q);
         self.check_drained(q);
-        Ok(())
     }
 
     fn credited(&mut self, q: usize, aeth: Aeth) {
@@ -693,7 +719,9 @@ impl State {
             let completed = requester
                 .oldest
                 .saturating_add_signed(i64::from(packet::distance(aeth.msn, requester.oldest as u32 & PSN_MASK)));
-            requester.credit_limit = packet::credits(credits).map(|credits| completed + u64::from(credits));
+            // An older one may come later, over another connection; a promise holds.
+            requester.credit_limit = packet::credits(credits)
+                .map(|credits| requester.credit_limit.unwrap_or(0).max(completed + u64::from(credits)));
         }
     }
 

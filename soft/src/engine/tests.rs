@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 use std::io::Write as _;
 
 const ALL: u32 = LOCAL_WRITE | REMOTE_READ | REMOTE_WRITE | REMOTE_ATOMIC;
-const SIGNALED: u32 = ibv_send_flags::IBV_SEND_SIGNALED.0;
+pub(super) const SIGNALED: u32 = ibv_send_flags::IBV_SEND_SIGNALED.0;
 /// Far longer than anything takes that works.
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -22,17 +22,17 @@ fn engine() -> &'static Engine {
 
 /// How the queue pairs of a test are made and connected.
 #[derive(Clone, Copy)]
-struct Setup {
-    cap: ibv_qp_cap,
-    cqe: u32,
-    access: u32,
-    timeout: u8,
-    retry_cnt: u8,
-    rnr_retry: u8,
+pub(super) struct Setup {
+    pub(super) cap: ibv_qp_cap,
+    pub(super) cqe: u32,
+    pub(super) access: u32,
+    pub(super) timeout: u8,
+    pub(super) retry_cnt: u8,
+    pub(super) rnr_retry: u8,
     /// 14: 1 ms.
-    min_rnr_timer: u8,
-    max_rd_atomic: u8,
-    sq_psn: u32,
+    pub(super) min_rnr_timer: u8,
+    pub(super) max_rd_atomic: u8,
+    pub(super) sq_psn: u32,
 }
 
 impl Default for Setup {
@@ -59,7 +59,7 @@ impl Default for Setup {
 }
 
 /// A queue pair and what it needs.
-struct Node {
+pub(super) struct Node {
     setup: Setup,
     pd: PdKey,
     send_cq: Arc<Cq>,
@@ -67,7 +67,7 @@ struct Node {
     channel: Arc<Channel>,
     events: Arc<AsyncEvents>,
     qp: QpKey,
-    number: u32,
+    pub(super) number: u32,
     found: std::cell::RefCell<[VecDeque<ibv_wc>; 2]>,
 }
 
@@ -77,7 +77,7 @@ const SEND_CQ_COOKIE: Cookie = 0x3000;
 const RECV_CQ_COOKIE: Cookie = 0x4000;
 
 impl Node {
-    fn new(setup: Setup) -> Node {
+    pub(super) fn new(setup: Setup) -> Node {
         Node::with_srq(setup, None)
     }
 
@@ -112,11 +112,15 @@ impl Node {
     }
 
     fn rtr(&self, peer: &Node) {
+        self.rtr_to(peer.number, peer.setup.sq_psn);
+    }
+
+    fn rtr_to(&self, dest_qp_num: u32, rq_psn: u32) {
         let mut attr = ibv_qp_attr {
             qp_state: IBV_QPS_RTR,
             path_mtu: ibv_mtu::IBV_MTU_1024,
-            dest_qp_num: peer.number,
-            rq_psn: peer.setup.sq_psn,
+            dest_qp_num,
+            rq_psn,
             max_dest_rd_atomic: self.setup.max_rd_atomic,
             min_rnr_timer: self.setup.min_rnr_timer,
             ..zero()
@@ -150,18 +154,18 @@ impl Node {
         engine().query_qp(self.qp).unwrap().qp_state
     }
 
-    fn post(&self, wr_id: u64, operation: Operation, flags: u32, sges: &[ibv_sge]) -> Result<(), Errno> {
+    pub(super) fn post(&self, wr_id: u64, operation: Operation, flags: u32, sges: &[ibv_sge]) -> Result<(), Errno> {
         let mut locked = engine().lock();
         let outcome = locked.post_send(self.qp, &SendRequest { wr_id, operation, flags, data: Data::Sges(sges) });
         locked.ring(self.qp);
         outcome
     }
 
-    fn send(&self, wr_id: u64, sges: &[ibv_sge]) {
+    pub(super) fn send(&self, wr_id: u64, sges: &[ibv_sge]) {
         self.post(wr_id, Operation::Send, SIGNALED, sges).unwrap();
     }
 
-    fn recv(&self, wr_id: u64, sges: &[ibv_sge]) {
+    pub(super) fn recv(&self, wr_id: u64, sges: &[ibv_sge]) {
         engine().lock().post_recv(self.qp, wr_id, sges).unwrap();
     }
 
@@ -186,7 +190,7 @@ impl Node {
         }
     }
 
-    fn poll(&self, which: usize) -> Option<ibv_wc> {
+    pub(super) fn poll(&self, which: usize) -> Option<ibv_wc> {
         let cq = if which == 0 { &self.send_cq } else { &self.recv_cq };
         let mut found = self.found.borrow_mut();
         if found[which].is_empty() {
@@ -220,7 +224,7 @@ impl Node {
     }
 
     /// Registered for everything.
-    fn memory(&self, bytes: usize) -> Registered {
+    pub(super) fn memory(&self, bytes: usize) -> Registered {
         let memory = Memory(vec![0; bytes.div_ceil(8)]);
         let keys = self.region(&memory, ALL);
         Registered { memory, keys }
@@ -242,17 +246,17 @@ impl Memory {
     }
 }
 
-struct Registered {
+pub(super) struct Registered {
     memory: Memory,
-    keys: Keys,
+    pub(super) keys: Keys,
 }
 
 impl Registered {
-    fn sge(&self, offset: usize, length: usize) -> ibv_sge {
+    pub(super) fn sge(&self, offset: usize, length: usize) -> ibv_sge {
         ibv_sge { addr: self.address(offset), length: length as u32, lkey: self.keys.lkey }
     }
 
-    fn address(&self, offset: usize) -> u64 {
+    pub(super) fn address(&self, offset: usize) -> u64 {
         (self.memory.base() + offset) as u64
     }
 
@@ -315,6 +319,13 @@ fn connect(a: &Node, b: &Node) {
     b.rtr(a);
     a.rts();
     b.rts();
+}
+
+/// To a queue pair of another process, which has the same setup.
+pub(super) fn connect_to(node: &Node, number: u32) {
+    node.init();
+    node.rtr_to(number, node.setup.sq_psn);
+    node.rts();
 }
 
 fn pair() -> (Node, Node) {
