@@ -2,7 +2,7 @@
 
 /*
  * The functions of libibverbs on the software device: what they make, answer, refuse and destroy. To be run under
- * rdma-verbs --soft, and with the program's own queue pairs as peers.
+ * rdma-verbs --soft --check=off. Its queue pairs are their own peers.
  */
 
 #include <errno.h>
@@ -343,16 +343,16 @@ static void shared_receive_queues(void **state)
 	assert_int_equal(ibv_query_srq(srq, &attr), 0);
 	assert_int_equal(attr.max_wr, init.attr.max_wr);
 	assert_int_equal(attr.srq_limit, 0);
-	attr.srq_limit = 3;
-	assert_int_equal(ibv_modify_srq(srq, &attr, IBV_SRQ_LIMIT), 0);
-	attr.srq_limit = 0;
-	assert_int_equal(ibv_query_srq(srq, &attr), 0);
-	assert_int_equal(attr.srq_limit, 3);
 	assert_error(ibv_modify_srq(srq, &attr, 1 << 5), EINVAL);
 	for (unsigned int i = 0; i < init.attr.max_wr; i++)
 		assert_int_equal(ibv_post_srq_recv(srq, &wr, &bad), 0);
 	assert_error(ibv_post_srq_recv(srq, &wr, &bad), ENOMEM);
 	assert_ptr_equal(bad, &wr);
+	attr.srq_limit = 3;
+	assert_int_equal(ibv_modify_srq(srq, &attr, IBV_SRQ_LIMIT), 0);
+	attr.srq_limit = 0;
+	assert_int_equal(ibv_query_srq(srq, &attr), 0);
+	assert_int_equal(attr.srq_limit, 3);
 	assert_int_equal(ibv_destroy_srq(srq), 0);
 	init.attr = (struct ibv_srq_attr) { .max_wr = 0 };
 	assert_no_object(ibv_create_srq(pd, &init), EINVAL);
@@ -419,6 +419,13 @@ static void queue_pairs(void **state)
 		init.qp_type = unsupported[i];
 		assert_no_object(ibv_create_qp(pd, &init), EOPNOTSUPP);
 	}
+	/* Room for the data of entries is room for inline data. */
+	init = init_attr();
+	init.cap.max_inline_data = 0;
+	qp = ibv_create_qp(pd, &init);
+	assert_non_null(qp);
+	assert_true(init.cap.max_inline_data >= init.cap.max_send_sge * sizeof(struct ibv_sge));
+	assert_int_equal(ibv_destroy_qp(qp), 0);
 	init = init_attr();
 	init.cap.max_send_wr = 2000000;
 	assert_no_object(ibv_create_qp(pd, &init), EINVAL);

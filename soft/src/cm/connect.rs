@@ -1,7 +1,7 @@
 //! Asking for a connection: where the peer is reached, a stream to it, and the REQ.
 
 use super::channel::Params;
-use super::connection::{Offer, Path, State as Phase, random};
+use super::connection::{Offer, Path, State as Phase, random, reason};
 use super::device::Device;
 use super::id::{Core, Stage, State};
 use super::link::Link;
@@ -9,7 +9,7 @@ use super::listen;
 use crate::addresses;
 use nix::errno::Errno;
 use rdma_sys::rdma_cm_event_type::Type as EventKind;
-use rdma_verbs_wire::cm::Mad;
+use rdma_verbs_wire::cm::{Mad, Message};
 use rdma_verbs_wire::frame::Hello;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -21,6 +21,10 @@ const FIRST_DELAY: Duration = Duration::from_millis(250);
 const LONGEST_DELAY: Duration = Duration::from_millis(4295);
 /// As long as the kernel's one try and 15 more.
 const GIVE_UP_AFTER: Duration = Duration::from_secs(16 * 4295 / 1000);
+/// A refusal is believed after this time. Programs close a listener and open the next one on the same port, and their
+/// peers connect meanwhile (perftest with -R); on other devices resolving the address takes longer than that.
+const PATIENCE: Duration = Duration::from_millis(250);
+const FIRST_PATIENCE: Duration = Duration::from_millis(10);
 /// How long a peer that is alive may think about a REQ: as long as the kernel's tries with an MRA to each, of
 /// 4.096 µs · 2^24.
 const THINKING_TIME: Duration = Duration::from_secs(16 * 69);
@@ -36,6 +40,7 @@ pub(super) struct Attempt {
     until: Instant,
     /// The question is open.
     asking: bool,
+    refused_since: Option<Instant>,
 }
 
 impl Core {
@@ -61,7 +66,8 @@ impl Core {
         state.connect_data.clear();
         state.stage = Stage::Connecting;
         let until = Instant::now() + GIVE_UP_AFTER;
-        state.attempt = Some(Attempt { nonce: random(), delay: FIRST_DELAY, until, asking: false });
+        state.attempt =
+            Some(Attempt { nonce: random(), delay: FIRST_DELAY, until, asking: false, refused_since: None });
         state.ask(self);
         Ok(())
     }
@@ -142,15 +148,26 @@ impl State {
             return;
         }
         match reason {
-            Errno::ECONNREFUSED => {
-                let event = self.connection.refused();
-                self.end_attempt();
-                self.tell(core, event);
-            }
+            Errno::ECONNREFUSED => self.refused(core),
             Errno::EHOSTUNREACH | Errno::ENETUNREACH => self.unreachable(core, reason),
             // Lost, as any datagram may be.
             _ => {}
         }
+    }
+
+    /// Nobody listens there, or nobody yet.
+    fn refused(&mut self, core: &Arc<Core>) {
+        let Some(attempt) = &mut self.attempt else { return };
+        let waited = attempt.refused_since.get_or_insert_with(Instant::now).elapsed();
+        if waited < PATIENCE {
+            attempt.asking = false;
+            self.close();
+            return self.start_timer(core, waited.max(FIRST_PATIENCE), |core, state| state.ask(core));
+        }
+        let event = self.connection.refused();
+        self.end_attempt();
+        self.close();
+        self.tell(core, event);
     }
 
     fn unreachable(&mut self, core: &Arc<Core>, reason: Errno) {
@@ -196,6 +213,12 @@ impl State {
     fn heard(&mut self, core: &Arc<Core>, mad: Mad) {
         if self.connection.state() == Phase::Idle {
             return listen::heard(core, self, mad);
+        }
+        if self.attempt.is_some()
+            && let Message::Rej(rej) = &mad.message
+            && rej.reason == reason::INVALID_SERVICE_ID
+        {
+            return self.refused(core);
         }
         let Ok(step) = self.connection.receive(mad.message) else { return self.lost(core) };
         if let Some(reply) = step.reply {

@@ -413,8 +413,8 @@ impl Connection {
             Message::Rej(rej) => rej.remote_comm_id,
             Message::Rep(rep) => rep.remote_comm_id,
         };
-        // A peer that gives up before our REP has come does not know our number.
-        let unknown = to == 0 && self.state == State::ReqReceived;
+        // A peer that gives up before it has read our REP does not know our number.
+        let unknown = to == 0 && matches!(self.state, State::ReqReceived | State::RepSent);
         if to != self.local_comm_id && !unknown {
             return Err(Unexpected);
         }
@@ -618,4 +618,364 @@ fn rejected_event(reason: u16, private_data: Vec<u8>) -> (EventKind, i32, Params
 
 fn disconnected(status: i32) -> (EventKind, i32, Params) {
     (event::RDMA_CM_EVENT_DISCONNECTED, status, Params::default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rdma_sys::rdma_port_space::RDMA_PS_TCP;
+
+    const CLIENT: [u8; 16] = [1; 16];
+    const SERVER: [u8; 16] = [2; 16];
+    const ALL_RIGHTS: u32 = 0xe;
+
+    fn path() -> Path {
+        Path {
+            source: "10.9.0.1:40000".parse().unwrap(),
+            destination: "10.9.0.2:7471".parse().unwrap(),
+            local_gid: CLIENT,
+            remote_gid: SERVER,
+            mtu: 3,
+            traffic_class: 0x20,
+            ack_timeout: None,
+        }
+    }
+
+    fn offer() -> Offer {
+        Offer {
+            qp_num: 0x11_1111,
+            responder_resources: 2,
+            initiator_depth: 3,
+            retry_count: 6,
+            rnr_retry_count: 4,
+            private_data: b"hello".to_vec(),
+            ..Offer::default()
+        }
+    }
+
+    /// What the peer reads.
+    fn carried(from: &Connection, message: Message) -> Message {
+        Mad::decode(&from.mad(message).encode()).unwrap().message
+    }
+
+    /// A client that has asked, and the server that it has asked.
+    fn asked() -> (Connection, Connection, Params) {
+        let mut client = Connection::default();
+        client.connect(RDMA_PS_TCP, 7, &path(), &offer()).unwrap();
+        let mad = Mad::decode(&client.request().unwrap().encode()).unwrap();
+        let Message::Req(req) = mad.message else { panic!("no REQ") };
+        let (server, params) = Connection::requested(mad.transaction_id, &req).unwrap();
+        (client, server, params)
+    }
+
+    /// As far as the REP.
+    fn replied() -> (Connection, Connection, Params) {
+        let (mut client, mut server, _) = asked();
+        let answer = Offer {
+            qp_num: 0x22_2222,
+            responder_resources: 3,
+            initiator_depth: 2,
+            rnr_retry_count: 5,
+            private_data: b"world".to_vec(),
+            ..Offer::default()
+        };
+        let rep = server.accept(8, &answer).unwrap();
+        let step = client.receive(carried(&server, rep)).unwrap();
+        let (kind, status, params) = step.event.unwrap();
+        assert_eq!((kind, status), (event::RDMA_CM_EVENT_CONNECT_RESPONSE, 0));
+        (client, server, params)
+    }
+
+    fn established() -> (Connection, Connection) {
+        let (mut client, mut server, _) = replied();
+        let rtu = client.establish().unwrap().unwrap();
+        let step = server.receive(carried(&client, rtu)).unwrap();
+        assert_eq!(step.event, Some((event::RDMA_CM_EVENT_ESTABLISHED, 0, Params::default())));
+        (client, server)
+    }
+
+    /// A connection in each state, and the peer that brought it there.
+    fn in_every_state() -> Vec<(Connection, Connection)> {
+        let disconnecting = || {
+            let (mut client, mut server) = established();
+            let dreq = client.disconnect().unwrap().unwrap();
+            server.receive(carried(&client, dreq)).unwrap();
+            (client, server)
+        };
+        let ended = || {
+            let (mut client, mut server) = disconnecting();
+            let drep = server.disconnect().unwrap().unwrap();
+            client.receive(carried(&server, drep)).unwrap();
+            (client, server)
+        };
+        let rejected = || {
+            let (mut client, mut server, _) = asked();
+            let rej = server.reject(reason::CONSUMER, b"no").unwrap();
+            client.receive(carried(&server, rej)).unwrap();
+            (client, server)
+        };
+        let swapped = |(client, server): (Connection, Connection)| (server, client);
+        let two = |(client, server, _): (Connection, Connection, Params)| (client, server);
+        vec![
+            (Connection::default(), Connection::default()),
+            two(asked()),
+            swapped(two(asked())),
+            two(replied()),
+            swapped(two(replied())),
+            established(),
+            swapped(established()),
+            disconnecting(),
+            swapped(disconnecting()),
+            ended(),
+            swapped(ended()),
+            rejected(),
+            swapped(rejected()),
+        ]
+    }
+
+    #[test]
+    fn a_request_is_seen_with_the_views_swapped_and_padded() {
+        let (_, _, params) = asked();
+        assert_eq!((params.responder_resources, params.initiator_depth), (3, 2));
+        assert_eq!((params.retry_count, params.rnr_retry_count), (6, 4));
+        assert_eq!(params.qp_num, 0x11_1111);
+        assert_eq!(params.private_data.len(), 56);
+        assert!(params.private_data.starts_with(b"hello\0"));
+    }
+
+    #[test]
+    fn a_reply_is_seen_with_the_views_swapped_and_padded() {
+        let (_, _, params) = replied();
+        assert_eq!((params.responder_resources, params.initiator_depth), (2, 3));
+        assert_eq!((params.rnr_retry_count, params.qp_num), (5, 0x22_2222));
+        assert_eq!(params.private_data.len(), 196);
+        assert!(params.private_data.starts_with(b"world\0"));
+    }
+
+    #[test]
+    fn queue_pairs_get_what_was_agreed() {
+        let (client, server) = established();
+        let rtr = |connection: &Connection| connection.qp_attributes(qp_state::IBV_QPS_RTR).unwrap();
+        let rts = |connection: &Connection| connection.qp_attributes(qp_state::IBV_QPS_RTS).unwrap();
+        let init = |connection: &Connection| connection.qp_attributes(qp_state::IBV_QPS_INIT).unwrap();
+        for (one, other, qp_num) in [(&client, &server, 0x22_2222), (&server, &client, 0x11_1111)] {
+            assert_eq!(init(one).access_flags, ALL_RIGHTS);
+            assert_eq!(rtr(one).dest_qp_num, qp_num);
+            assert_eq!(rtr(one).path_mtu, 3);
+            assert_eq!(rtr(one).rq_psn, rts(other).sq_psn);
+            assert_eq!((rtr(one).local_gid, rtr(one).remote_gid), (rtr(other).remote_gid, rtr(other).local_gid));
+            assert_eq!(rtr(one).traffic_class, 0x20);
+            assert_eq!((rts(one).timeout, rts(one).retry_cnt), (19, 6));
+            assert_eq!(rtr(one).max_dest_rd_atomic, rts(other).max_rd_atomic);
+        }
+        // Each side's sends wait as often as the other side has said.
+        assert_eq!((rts(&client).rnr_retry, rts(&server).rnr_retry), (5, 4));
+        assert_eq!((rtr(&client).max_dest_rd_atomic, rts(&client).max_rd_atomic), (2, 3));
+    }
+
+    #[test]
+    fn rights_come_with_the_connection() {
+        let idle = Connection::default();
+        assert_eq!(idle.qp_attributes(qp_state::IBV_QPS_INIT).unwrap().access_flags, 0);
+        assert_eq!(idle.qp_attributes(qp_state::IBV_QPS_RTR), Err(Errno::EINVAL));
+        let (client, server, _) = asked();
+        assert_eq!(client.qp_attributes(qp_state::IBV_QPS_RTR), Err(Errno::EINVAL));
+        assert_eq!(server.qp_attributes(qp_state::IBV_QPS_INIT).unwrap().access_flags, ALL_RIGHTS);
+        assert!(server.qp_attributes(qp_state::IBV_QPS_RTR).is_ok());
+    }
+
+    #[test]
+    fn an_own_ack_timeout_is_heard_by_both_sides_of_a_request_and_by_one_of_an_accept() {
+        let mut client = Connection::default();
+        client.connect(RDMA_PS_TCP, 7, &Path { ack_timeout: Some(14), ..path() }, &offer()).unwrap();
+        let Message::Req(req) = client.request().unwrap().message else { panic!("no REQ") };
+        let (mut server, _) = Connection::requested(1, &req).unwrap();
+        assert_eq!(server.qp_attributes(qp_state::IBV_QPS_RTS).unwrap().timeout, 14);
+        server.set_own_ack_timeout(10);
+        assert_eq!(server.qp_attributes(qp_state::IBV_QPS_RTS).unwrap().timeout, 10);
+        let rep = server.accept(8, &Offer::default()).unwrap();
+        client.receive(rep).unwrap();
+        assert_eq!(client.qp_attributes(qp_state::IBV_QPS_RTS).unwrap().timeout, 14);
+    }
+
+    #[test]
+    fn private_data_that_does_not_fit_is_refused_and_nothing_happens() {
+        let long = |length| Offer { private_data: vec![1; length], ..Offer::default() };
+        let mut client = Connection::default();
+        assert_eq!(client.connect(RDMA_PS_TCP, 7, &path(), &long(57)), Err(Errno::EINVAL));
+        assert_eq!(client.state(), State::Idle);
+        client.connect(RDMA_PS_TCP, 7, &path(), &long(56)).unwrap();
+        let (_, mut server, _) = asked();
+        assert_eq!(server.accept(8, &long(197)), Err(Errno::EINVAL));
+        assert_eq!(server.reject(reason::CONSUMER, &[1; 149]), Err(Errno::EINVAL));
+        assert_eq!(server.state(), State::ReqReceived);
+        server.accept(8, &long(196)).unwrap();
+    }
+
+    #[test]
+    fn a_rejection_brings_its_reason_and_its_data() {
+        let (mut client, mut server, _) = asked();
+        let rej = server.reject(reason::CONSUMER, b"no").unwrap();
+        let step = client.receive(carried(&server, rej)).unwrap();
+        let (kind, status, params) = step.event.unwrap();
+        assert_eq!((kind, status), (event::RDMA_CM_EVENT_REJECTED, 28));
+        assert_eq!(params.private_data.len(), 148);
+        assert!(params.private_data.starts_with(b"no\0"));
+        assert_eq!(client.connect(RDMA_PS_TCP, 7, &path(), &offer()), Err(Errno::EINVAL));
+        assert_eq!(server.accept(8, &Offer::default()), Err(Errno::EINVAL));
+    }
+
+    #[test]
+    fn a_refusal_needs_no_connection() {
+        let (mut client, ..) = asked();
+        let Message::Req(req) = client.request().unwrap().message else { panic!("no REQ") };
+        let mad = Connection::refusal(1, &req, reason::INVALID_SERVICE_ID);
+        let step = client.receive(mad.message).unwrap();
+        let (kind, status, params) = step.event.unwrap();
+        assert_eq!((kind, status, params.private_data.len()), (event::RDMA_CM_EVENT_REJECTED, 8, 148));
+    }
+
+    #[test]
+    fn the_one_who_is_left_learns_it_before_it_answers() {
+        let (mut client, mut server) = established();
+        let dreq = client.disconnect().unwrap().unwrap();
+        assert_eq!(client.state(), State::DreqSent);
+        let step = server.receive(carried(&client, dreq)).unwrap();
+        assert_eq!((step.event, step.reply, step.close), (Some(disconnected(0)), None, false));
+        let drep = server.disconnect().unwrap().unwrap();
+        let step = client.receive(carried(&server, drep)).unwrap();
+        assert_eq!((step.event, step.close), (Some(disconnected(0)), true));
+        for ended in [&mut client, &mut server] {
+            assert_eq!(ended.state(), State::Timewait);
+            assert_eq!(ended.disconnect(), Ok(None));
+        }
+    }
+
+    #[test]
+    fn both_may_leave_at_once() {
+        let (mut client, mut server) = established();
+        let (one, other) = (client.disconnect().unwrap().unwrap(), server.disconnect().unwrap().unwrap());
+        for (at, dreq) in [(&mut client, other), (&mut server, one)] {
+            let step = at.receive(dreq).unwrap();
+            assert_eq!((step.event, step.close), (Some(disconnected(0)), true));
+            assert!(matches!(step.reply, Some(Message::Drep { .. })));
+            assert_eq!(at.state(), State::Timewait);
+        }
+    }
+
+    #[test]
+    fn a_stream_that_ends_tells_each_state_something_else() {
+        for (mut connection, _) in in_every_state() {
+            let before = connection.state();
+            let told = connection.lost().map(|(kind, status, _)| (kind, status));
+            let expected = match before {
+                State::RepSent | State::RepReceived => Some((event::RDMA_CM_EVENT_REJECTED, 28)),
+                State::Established | State::DreqSent => Some((event::RDMA_CM_EVENT_DISCONNECTED, 0)),
+                _ => None,
+            };
+            assert_eq!(told, expected, "{before:?}");
+            assert_eq!(connection.lost(), None, "{before:?}: told twice");
+        }
+    }
+
+    #[test]
+    fn who_goes_away_says_so_to_a_peer_that_waits() {
+        for (mut connection, mut peer) in in_every_state() {
+            let before = connection.state();
+            let waits =
+                matches!(peer.state(), State::ReqSent | State::RepSent | State::RepReceived | State::Established);
+            let Some(message) = connection.abandon() else {
+                assert!(!waits, "{before:?} leaves a peer in {:?}", peer.state());
+                continue;
+            };
+            let message = carried(&connection, message);
+            // The REQ made the peer, and so a REJ that follows it is for it.
+            let step = peer.receive(message).unwrap();
+            assert_eq!(step.event.is_some(), waits || peer.state() == State::Timewait, "{before:?}");
+            assert_eq!(connection.abandon(), None);
+        }
+    }
+
+    #[test]
+    fn a_message_out_of_place_ends_the_stream_and_nothing_else() {
+        let strange = |local: u32| {
+            let zeros = [0; private_data::REJ];
+            [
+                Message::Rtu { local_comm_id: 1, remote_comm_id: local },
+                Message::Drep { local_comm_id: 1, remote_comm_id: local },
+                Message::Dreq { local_comm_id: 1, remote_comm_id: local, remote_qpn: 0 },
+                Message::Mra { local_comm_id: 1, remote_comm_id: local, message_mraed: 0, service_timeout: 0 },
+                Message::Rej(Box::new(Rej {
+                    local_comm_id: 1,
+                    remote_comm_id: local,
+                    message_rejected: 0,
+                    reason: 1,
+                    private_data: zeros,
+                })),
+                Message::Req(Box::new({
+                    let (client, ..) = asked();
+                    let Some(Message::Req(req)) = client.request().map(|mad| mad.message) else { panic!("no REQ") };
+                    *req
+                })),
+            ]
+        };
+        for (connection, _) in in_every_state() {
+            let number = connection.local_comm_id;
+            for message in strange(number).into_iter().chain(strange(number.wrapping_add(1))) {
+                let (mut connection, _) =
+                    in_every_state().into_iter().find(|(other, _)| other.state() == connection.state()).unwrap();
+                let before = connection.state();
+                if connection.receive(message.clone()) == Err(Unexpected) {
+                    assert_eq!(connection.state(), before, "{message:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_connection_is_disconnected_only_where_there_was_one() {
+        assert_eq!(Connection::default().disconnect(), Err(Errno::EINVAL));
+        let (mut client, ..) = asked();
+        assert_eq!(client.disconnect(), Ok(None));
+    }
+
+    #[test]
+    fn data_may_come_before_the_rtu() {
+        let (mut client, mut server, _) = replied();
+        server.heard().unwrap();
+        assert_eq!(server.heard(), Err(Errno::EISCONN));
+        let rtu = client.establish().unwrap().unwrap();
+        assert_eq!(server.receive(carried(&client, rtu)).unwrap(), Step::default());
+        assert_eq!(client.establish(), Err(Errno::EINVAL));
+    }
+
+    #[test]
+    fn nobody_there_and_no_answer_are_two_things() {
+        let (mut client, ..) = asked();
+        let (kind, status, _) = client.refused().unwrap();
+        assert_eq!((kind, status), (event::RDMA_CM_EVENT_REJECTED, 8));
+        let (mut client, ..) = asked();
+        let (kind, status, _) = client.unreachable(Errno::ETIMEDOUT).unwrap();
+        assert_eq!((kind, status), (event::RDMA_CM_EVENT_UNREACHABLE, -libc::ETIMEDOUT));
+        assert_eq!(client.refused(), None);
+    }
+
+    #[test]
+    fn a_disconnect_that_nobody_answers_ends_all_the_same() {
+        let (mut client, _) = established();
+        client.disconnect().unwrap();
+        assert_eq!(client.disconnect_timed_out(), Some(disconnected(-libc::ETIMEDOUT)));
+        assert_eq!(client.state(), State::Timewait);
+        assert_eq!(client.timewait(), Duration::from_nanos(4096 << 19));
+    }
+
+    #[test]
+    fn a_request_with_an_impossible_mtu_is_refused() {
+        let (client, ..) = asked();
+        let Message::Req(mut req) = client.request().unwrap().message else { panic!("no REQ") };
+        for mtu in [0, 6, 255] {
+            req.path_mtu = mtu;
+            assert!(matches!(Connection::requested(1, &req), Err(reason::INVALID_PATH_MTU)));
+        }
+    }
 }

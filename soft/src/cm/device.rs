@@ -12,6 +12,7 @@ use rdma_sys::{
 };
 use std::ffi::{CStr, c_int, c_void};
 use std::mem::offset_of;
+use std::ptr;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 /// The device's only port, and its only partition key.
@@ -208,16 +209,14 @@ impl Device {
 /// table.
 ///
 /// # Safety
-/// * `context` is an open device, and `attr` and what it names are valid objects.
+/// * `context` is an open device, and what `attr` names are valid objects.
 pub(super) unsafe fn create_qp_ex(
     context: *mut ibv_context,
-    attr: *mut ibv_qp_init_attr_ex,
+    attr: &mut ibv_qp_init_attr_ex,
 ) -> Result<*mut ibv_qp, Errno> {
-    // SAFETY: a valid object, by the caller's promise.
-    let (comp_mask, pd) = unsafe { ((*attr).comp_mask, (*attr).pd) };
-    if comp_mask == rdma_sys::ibv_qp_init_attr_mask::IBV_QP_INIT_ATTR_PD.0 {
+    if attr.comp_mask == rdma_sys::ibv_qp_init_attr_mask::IBV_QP_INIT_ATTR_PD.0 {
         // SAFETY: valid objects; the struct begins as the smaller one does.
-        return object(unsafe { (verbs()?.create_qp)(pd, attr.cast()) });
+        return object(unsafe { (verbs()?.create_qp)(attr.pd, ptr::from_mut(attr).cast()) });
     }
     // SAFETY: an open device, by the caller's promise.
     let table = unsafe { extended(context) }.ok_or(Errno::EOPNOTSUPP)?;
@@ -233,15 +232,13 @@ pub(super) unsafe fn create_qp_ex(
 /// * As for [`create_qp_ex`].
 pub(super) unsafe fn create_srq_ex(
     context: *mut ibv_context,
-    attr: *mut ibv_srq_init_attr_ex,
+    attr: &mut ibv_srq_init_attr_ex,
 ) -> Result<*mut ibv_srq, Errno> {
     use rdma_sys::ibv_srq_init_attr_mask as mask;
-    // SAFETY: a valid object, by the caller's promise.
-    let (comp_mask, srq_type, pd) = unsafe { ((*attr).comp_mask, (*attr).srq_type, (*attr).pd) };
     let basic = (mask::IBV_SRQ_INIT_ATTR_PD | mask::IBV_SRQ_INIT_ATTR_TYPE).0;
-    if comp_mask & !basic == 0 && srq_type == rdma_sys::ibv_srq_type::IBV_SRQT_BASIC {
+    if attr.comp_mask & !basic == 0 && attr.srq_type == rdma_sys::ibv_srq_type::IBV_SRQT_BASIC {
         // SAFETY: valid objects; the struct begins as the smaller one does.
-        return object(unsafe { (verbs()?.create_srq)(pd, attr.cast()) });
+        return object(unsafe { (verbs()?.create_srq)(attr.pd, ptr::from_mut(attr).cast()) });
     }
     // SAFETY: an open device, by the caller's promise.
     let table = unsafe { extended(context) }.ok_or(Errno::EOPNOTSUPP)?;

@@ -38,8 +38,8 @@ pub(super) unsafe fn read_address(address: *const sockaddr) -> Result<SocketAddr
     if address.is_null() {
         return Err(Errno::EINVAL);
     }
-    // SAFETY: not NULL, and so an object that has this field at least.
-    let family = unsafe { (&raw const (*address).sa_family).read_unaligned() };
+    // SAFETY: not NULL, and so an object that has this field in front at least.
+    let family = unsafe { address.cast::<libc::sa_family_t>().read_unaligned() };
     match c_int::from(family) {
         libc::AF_INET => {
             // SAFETY: what the family stands for, by the caller's promise.

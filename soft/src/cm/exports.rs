@@ -1,9 +1,7 @@
 //! The names of librdmacm. Each answers NULL and what is out of place with EINVAL, where librdmacm would crash.
 //!
-//! A "valid object" is one that the function before it in the life of the object has returned, and that has not been
-//! destroyed.
-
-#![expect(clippy::missing_safety_doc, reason = "the manual page of each function says what it may be given")]
+//! A "valid object" is one that another of these functions has returned, and that has not been destroyed. Identifiers are
+//! looked up, so that those that have been destroyed are answered, too.
 
 use super::addrinfo::{self, Failure};
 use super::channel::{self, Channel, EVENT_USER, Params};
@@ -53,11 +51,8 @@ fn found(outcome: Result<(), Failure>) -> c_int {
     }
 }
 
-/// # Safety
-/// * `id` is NULL or a valid object.
-unsafe fn valid(id: *mut rdma_cm_id) -> Result<IdRef, Errno> {
-    // SAFETY: as the caller promises.
-    unsafe { IdRef::new(id) }.ok_or(Errno::EINVAL)
+fn valid(id: *mut rdma_cm_id) -> Result<IdRef, Errno> {
+    IdRef::find(id).ok_or(Errno::EINVAL)
 }
 
 #[unsafe(no_mangle)]
@@ -91,8 +86,7 @@ pub(crate) unsafe extern "C" fn rdma_create_id(
 
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn rdma_destroy_id(id: *mut rdma_cm_id) -> c_int {
-    // SAFETY: a valid object or NULL.
-    let id = unsafe { valid(id) };
+    let id = valid(id);
     // SAFETY: a valid object, which the caller gives up.
     status(id.and_then(|id| unsafe { Id::destroy(id) }))
 }
@@ -100,8 +94,7 @@ pub(crate) unsafe extern "C" fn rdma_destroy_id(id: *mut rdma_cm_id) -> c_int {
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn rdma_bind_addr(id: *mut rdma_cm_id, addr: *mut sockaddr) -> c_int {
     status((|| {
-        // SAFETY: a valid object or NULL.
-        let id = unsafe { valid(id) }?;
+        let id = valid(id)?;
         // SAFETY: an address or NULL.
         endpoint::bind(id, unsafe { endpoint::read_address(addr) }?)
     })())
@@ -115,8 +108,7 @@ pub(crate) unsafe extern "C" fn rdma_resolve_addr(
     _timeout_ms: c_int,
 ) -> c_int {
     status((|| {
-        // SAFETY: a valid object or NULL.
-        let id = unsafe { valid(id) }?;
+        let id = valid(id)?;
         let read = |address: *mut sockaddr| -> Result<SocketAddr, Errno> {
             // SAFETY: an address or NULL.
             unsafe { endpoint::read_address(address) }
@@ -128,8 +120,7 @@ pub(crate) unsafe extern "C" fn rdma_resolve_addr(
 
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn rdma_resolve_route(id: *mut rdma_cm_id, _timeout_ms: c_int) -> c_int {
-    // SAFETY: a valid object or NULL.
-    status(unsafe { valid(id) }.and_then(endpoint::resolve_route))
+    status(valid(id).and_then(endpoint::resolve_route))
 }
 
 #[unsafe(no_mangle)]
@@ -139,8 +130,7 @@ pub(crate) unsafe extern "C" fn rdma_create_qp(
     qp_init_attr: *mut ibv_qp_init_attr,
 ) -> c_int {
     status((|| {
-        // SAFETY: a valid object or NULL.
-        let id = unsafe { valid(id) }?;
+        let id = valid(id)?;
         if qp_init_attr.is_null() {
             return Err(Errno::EINVAL);
         }
@@ -155,8 +145,7 @@ pub(crate) unsafe extern "C" fn rdma_create_qp_ex(
     qp_init_attr: *mut ibv_qp_init_attr_ex,
 ) -> c_int {
     status((|| {
-        // SAFETY: a valid object or NULL.
-        let id = unsafe { valid(id) }?;
+        let id = valid(id)?;
         // SAFETY: a valid object or NULL.
         let attr = unsafe { qp_init_attr.as_mut() }.ok_or(Errno::EINVAL)?;
         // SAFETY: valid objects.
@@ -166,8 +155,7 @@ pub(crate) unsafe extern "C" fn rdma_create_qp_ex(
 
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn rdma_destroy_qp(id: *mut rdma_cm_id) {
-    // SAFETY: a valid object or NULL.
-    if let Ok(id) = unsafe { valid(id) } {
+    if let Ok(id) = valid(id) {
         qp::destroy(id);
     }
 }
@@ -179,8 +167,7 @@ pub(crate) unsafe extern "C" fn rdma_create_srq(
     attr: *mut ibv_srq_init_attr,
 ) -> c_int {
     status((|| {
-        // SAFETY: a valid object or NULL.
-        let id = unsafe { valid(id) }?;
+        let id = valid(id)?;
         if attr.is_null() {
             return Err(Errno::EINVAL);
         }
@@ -192,8 +179,7 @@ pub(crate) unsafe extern "C" fn rdma_create_srq(
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn rdma_create_srq_ex(id: *mut rdma_cm_id, attr: *mut ibv_srq_init_attr_ex) -> c_int {
     status((|| {
-        // SAFETY: a valid object or NULL.
-        let id = unsafe { valid(id) }?;
+        let id = valid(id)?;
         // SAFETY: a valid object or NULL.
         let attr = unsafe { attr.as_mut() }.ok_or(Errno::EINVAL)?;
         // SAFETY: valid objects.
@@ -203,8 +189,7 @@ pub(crate) unsafe extern "C" fn rdma_create_srq_ex(id: *mut rdma_cm_id, attr: *m
 
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn rdma_destroy_srq(id: *mut rdma_cm_id) {
-    // SAFETY: a valid object or NULL.
-    if let Ok(id) = unsafe { valid(id) } {
+    if let Ok(id) = valid(id) {
         qp::destroy_srq(id);
     }
 }
@@ -212,8 +197,7 @@ pub(crate) unsafe extern "C" fn rdma_destroy_srq(id: *mut rdma_cm_id) {
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn rdma_connect(id: *mut rdma_cm_id, conn_param: *mut rdma_conn_param) -> c_int {
     status((|| {
-        // SAFETY: a valid object or NULL.
-        let id = unsafe { valid(id) }?;
+        let id = valid(id)?;
         // SAFETY: a valid object or NULL.
         let param = unsafe { conn_param.as_ref() };
         // SAFETY: valid objects.
@@ -223,8 +207,7 @@ pub(crate) unsafe extern "C" fn rdma_connect(id: *mut rdma_cm_id, conn_param: *m
 
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn rdma_listen(id: *mut rdma_cm_id, backlog: c_int) -> c_int {
-    // SAFETY: a valid object or NULL.
-    status(unsafe { valid(id) }.and_then(|id| endpoint::listen(id, backlog)))
+    status(valid(id).and_then(|id| endpoint::listen(id, backlog)))
 }
 
 #[unsafe(no_mangle)]
@@ -232,8 +215,7 @@ pub(crate) unsafe extern "C" fn rdma_get_request(listen: *mut rdma_cm_id, id: *m
     if id.is_null() {
         return status(Err(Errno::EINVAL));
     }
-    // SAFETY: a valid object or NULL.
-    let request = unsafe { valid(listen) }.and_then(endpoint::get_request);
+    let request = valid(listen).and_then(endpoint::get_request);
     // SAFETY: not NULL, and so room for a pointer.
     status(request.map(|request| unsafe { id.write(request.as_ptr()) }))
 }
@@ -241,8 +223,7 @@ pub(crate) unsafe extern "C" fn rdma_get_request(listen: *mut rdma_cm_id, id: *m
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn rdma_accept(id: *mut rdma_cm_id, conn_param: *mut rdma_conn_param) -> c_int {
     status((|| {
-        // SAFETY: a valid object or NULL.
-        let id = unsafe { valid(id) }?;
+        let id = valid(id)?;
         // SAFETY: a valid object or NULL.
         let param = unsafe { conn_param.as_ref() };
         // SAFETY: valid objects.
@@ -255,8 +236,7 @@ pub(crate) unsafe extern "C" fn rdma_accept(id: *mut rdma_cm_id, conn_param: *mu
 unsafe fn reject(id: *mut rdma_cm_id, reason: u16, data: *const c_void, length: u8) -> c_int {
     status((|| {
         engine::get()?;
-        // SAFETY: as the caller promises.
-        let id = unsafe { valid(id) }?;
+        let id = valid(id)?;
         // SAFETY: as the caller promises.
         let data = unsafe { endpoint::bytes(data, length) };
         id.core().reject(reason, &data)
@@ -287,8 +267,7 @@ pub(crate) unsafe extern "C" fn rdma_reject_ece(
 pub(crate) unsafe extern "C" fn rdma_notify(id: *mut rdma_cm_id, event: c_int) -> c_int {
     status((|| {
         engine::get()?;
-        // SAFETY: a valid object or NULL.
-        let id = unsafe { valid(id) }?;
+        let id = valid(id)?;
         if event != ibv_event_type::IBV_EVENT_COMM_EST as c_int {
             return Err(Errno::EINVAL);
         }
@@ -300,8 +279,7 @@ pub(crate) unsafe extern "C" fn rdma_notify(id: *mut rdma_cm_id, event: c_int) -
 pub(crate) unsafe extern "C" fn rdma_establish(id: *mut rdma_cm_id) -> c_int {
     status((|| {
         engine::get()?;
-        // SAFETY: a valid object or NULL.
-        let id = unsafe { valid(id) }?;
+        let id = valid(id)?;
         // A queue pair of the identifier's own has been brought there with the event.
         if !id.qp().is_null() {
             return Err(Errno::EINVAL);
@@ -312,8 +290,7 @@ pub(crate) unsafe extern "C" fn rdma_establish(id: *mut rdma_cm_id) -> c_int {
 
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn rdma_disconnect(id: *mut rdma_cm_id) -> c_int {
-    // SAFETY: a valid object or NULL.
-    status(unsafe { valid(id) }.and_then(endpoint::disconnect))
+    status(valid(id).and_then(endpoint::disconnect))
 }
 
 #[unsafe(no_mangle)]
@@ -332,8 +309,13 @@ pub(crate) unsafe extern "C" fn rdma_get_cm_event(
 
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn rdma_ack_cm_event(event: *mut rdma_cm_event) -> c_int {
-    // SAFETY: a valid object, which the caller gives up.
-    status(NonNull::new(event).ok_or(Errno::EINVAL).map(|event| unsafe { channel::acknowledge(event) }))
+    status((|| {
+        engine::get()?;
+        let event = NonNull::new(event).ok_or(Errno::EINVAL)?;
+        // SAFETY: a valid object, which the caller gives up.
+        unsafe { channel::acknowledge(event) };
+        Ok(())
+    })())
 }
 
 #[unsafe(no_mangle)]
@@ -349,16 +331,14 @@ pub(crate) unsafe extern "C" fn rdma_set_option(
     optval: *mut c_void,
     optlen: usize,
 ) -> c_int {
-    // SAFETY: a valid object or NULL.
-    let id = unsafe { valid(id) };
+    let id = valid(id);
     // SAFETY: a value of this length, or NULL.
     status(id.and_then(|id| unsafe { endpoint::set_option(id, level, optname, optval, optlen) }))
 }
 
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn rdma_migrate_id(id: *mut rdma_cm_id, channel: *mut rdma_event_channel) -> c_int {
-    // SAFETY: a valid object or NULL.
-    let id = unsafe { valid(id) };
+    let id = valid(id);
     // SAFETY: valid objects.
     status(id.and_then(|id| unsafe { Id::migrate(id, channel) }))
 }
@@ -395,8 +375,7 @@ pub(crate) unsafe extern "C" fn rdma_resolve_addrinfo(
     hints: *const rdma_addrinfo,
 ) -> c_int {
     found((|| {
-        // SAFETY: a valid object or NULL.
-        let id = unsafe { valid(id) }?;
+        let id = valid(id)?;
         // SAFETY: a valid object or NULL.
         let hints = unsafe { hints.as_ref() };
         // SAFETY: C strings or NULL.
@@ -409,8 +388,7 @@ pub(crate) unsafe extern "C" fn rdma_query_addrinfo(id: *mut rdma_cm_id, info: *
     if info.is_null() {
         return status(Err(Errno::EINVAL));
     }
-    // SAFETY: a valid object or NULL.
-    let answer = unsafe { valid(id) }.and_then(endpoint::query_addrinfo);
+    let answer = valid(id).and_then(endpoint::query_addrinfo);
     // SAFETY: not NULL, and so room for a pointer.
     status(answer.map(|answer| unsafe { info.write(answer) }))
 }
@@ -424,8 +402,7 @@ pub(crate) unsafe extern "C" fn rdma_write_cm_event(
 ) -> c_int {
     status((|| {
         engine::get()?;
-        // SAFETY: a valid object or NULL.
-        let id = unsafe { valid(id) }?;
+        let id = valid(id)?;
         if event != EVENT_USER {
             return Err(Errno::EINVAL);
         }
@@ -466,8 +443,7 @@ pub(crate) unsafe extern "C" fn rdma_create_ep(
 
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn rdma_destroy_ep(id: *mut rdma_cm_id) {
-    // SAFETY: a valid object or NULL.
-    if let Ok(id) = unsafe { valid(id) } {
+    if let Ok(id) = valid(id) {
         // SAFETY: a valid object, which the caller gives up; there is nobody to tell of a failure.
         let _ = unsafe { endpoint::destroy(id) };
     }
@@ -480,8 +456,7 @@ pub(crate) unsafe extern "C" fn rdma_init_qp_attr(
     qp_attr_mask: *mut c_int,
 ) -> c_int {
     status((|| {
-        // SAFETY: a valid object or NULL.
-        let id = unsafe { valid(id) }?;
+        let id = valid(id)?;
         // SAFETY: a valid object or NULL.
         let attr = unsafe { qp_attr.as_mut() }.ok_or(Errno::EINVAL)?;
         // SAFETY: room for a number, or NULL.
@@ -498,15 +473,13 @@ fn port(address: Result<SocketAddr, Errno>) -> u16 {
 /// In network byte order.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn rdma_get_src_port(id: *mut rdma_cm_id) -> u16 {
-    // SAFETY: a valid object or NULL.
-    port(unsafe { valid(id) }.and_then(|id| id.core().lock().source.ok_or(Errno::EINVAL)))
+    port(valid(id).and_then(|id| id.core().lock().source.ok_or(Errno::EINVAL)))
 }
 
 /// In network byte order.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn rdma_get_dst_port(id: *mut rdma_cm_id) -> u16 {
-    // SAFETY: a valid object or NULL.
-    port(unsafe { valid(id) }.and_then(|id| id.core().lock().destination.ok_or(Errno::EINVAL)))
+    port(valid(id).and_then(|id| id.core().lock().destination.ok_or(Errno::EINVAL)))
 }
 
 /// The list has one entry.
@@ -543,8 +516,7 @@ pub(crate) unsafe extern "C" fn rdma_set_local_ece(_id: *mut rdma_cm_id, _ece: *
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn rdma_get_remote_ece(id: *mut rdma_cm_id, ece: *mut ibv_ece) -> c_int {
     status((|| {
-        // SAFETY: a valid object or NULL.
-        let id = unsafe { valid(id) }?;
+        let id = valid(id)?;
         // SAFETY: a valid object or NULL.
         let ece = unsafe { ece.as_mut() }.ok_or(Errno::EINVAL)?;
         if !id.qp().is_null() {

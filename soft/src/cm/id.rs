@@ -19,6 +19,7 @@ use rdma_sys::{
 };
 use socket2::SockAddr;
 use std::any::Any;
+use std::collections::BTreeSet;
 use std::ffi::{c_int, c_void};
 use std::net::SocketAddr;
 use std::ops::{Deref, DerefMut};
@@ -311,6 +312,14 @@ impl State {
     }
 }
 
+/// The addresses of all identifiers that programs have. The kernel has such a table, too, and so librdmacm answers
+/// instead of crashing where a program goes on with an identifier that it has destroyed, as perftest does.
+static LIVE: Mutex<BTreeSet<usize>> = Mutex::new(BTreeSet::new());
+
+fn live() -> MutexGuard<'static, BTreeSet<usize>> {
+    LIVE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// A program's identifier that is valid while the call lasts.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct IdRef(NonNull<Id>);
@@ -357,6 +366,11 @@ impl IdRef {
         NonNull::new(id.cast::<Id>()).map(IdRef)
     }
 
+    /// `None` for NULL, and for what is no identifier or no longer one.
+    pub(super) fn find(id: *mut rdma_cm_id) -> Option<IdRef> {
+        NonNull::new(id.cast::<Id>()).filter(|id| live().contains(&id.addr().get())).map(IdRef)
+    }
+
     pub(super) fn as_ptr(self) -> *mut rdma_cm_id {
         self.0.cast().as_ptr()
     }
@@ -381,7 +395,8 @@ impl IdRef {
     /// Swaps in what rdma_resolve_addrinfo(3) has found.
     pub(super) fn replace_resolved(self, found: *mut rdma_addrinfo) -> *mut rdma_addrinfo {
         // SAFETY: a valid object, by `new`; the caller holds the lock of `core`.
-        unsafe { ptr::replace(&raw mut (*self.0.as_ptr()).resolved, found) }
+        let resolved = unsafe { &mut (*self.0.as_ptr()).resolved };
+        std::mem::replace(resolved, found)
     }
 
     pub(super) fn queue(self) -> Arc<Queue> {
@@ -524,6 +539,7 @@ impl Id {
         let id = IdRef(NonNull::from(Box::leak(id)));
         id.set_channel(channel);
         core.handle.store(id.0.as_ptr(), Ordering::Release);
+        live().insert(id.0.addr().get());
         id
     }
 
@@ -599,12 +615,16 @@ impl Id {
         None
     }
 
-    /// rdma_destroy_id(3): waits until the program has acknowledged what it knows of the identifier.
+    /// rdma_destroy_id(3): waits until the program has acknowledged what it knows of the identifier. EINVAL where
+    /// another thread destroys it already.
     ///
     /// # Safety
     /// * The program does not use the identifier any more, but for acknowledging its events.
     pub(super) unsafe fn destroy(id: IdRef) -> Result<(), Errno> {
         engine::get()?;
+        if !live().remove(&id.0.addr().get()) {
+            return Err(Errno::EINVAL);
+        }
         let core = id.core();
         core.abandon();
         id.acknowledge_event();

@@ -2,6 +2,7 @@
 
 use super::id::Core;
 use crate::capture;
+use crate::descriptors::Tracked;
 use crate::engine::Accepted;
 use crate::reactor::{self, Registration, Source};
 use nix::errno::Errno;
@@ -26,7 +27,7 @@ const KEEPALIVE_PROBES: u32 = 3;
 pub(super) struct Link {
     // Goes before the descriptor that it waits for.
     registration: Registration,
-    stream: TcpStream,
+    stream: Tracked<TcpStream>,
     /// At most one frame.
     inbox: Vec<u8>,
     /// What the socket has not taken yet; nothing of it before the stream is connected.
@@ -83,8 +84,9 @@ impl Link {
         hello: &Hello,
         request: &Mad,
     ) -> Result<Link, Errno> {
-        let socket = Socket::new(Domain::for_address(peer), Type::STREAM.nonblocking(), Some(Protocol::TCP))
-            .map_err(to_errno)?;
+        let open = || Socket::new(Domain::for_address(peer), Type::STREAM.nonblocking(), Some(Protocol::TCP));
+        let stream = Tracked::open(|| open().map(TcpStream::from)).map_err(to_errno)?;
+        let socket = SockRef::from(&*stream);
         let mut from = source;
         from.set_port(0);
         socket.bind(&SockAddr::from(from)).map_err(to_errno)?;
@@ -92,7 +94,6 @@ impl Link {
             Err(error) if error.raw_os_error() != Some(Errno::EINPROGRESS as i32) => return Err(to_errno(error)),
             _ => {}
         }
-        let stream = socket.into();
         let mut link = Link {
             registration: Link::register(core, &stream, EpollFlags::EPOLLIN | EpollFlags::EPOLLOUT)?,
             stream,
@@ -107,9 +108,10 @@ impl Link {
     }
 
     pub(super) fn accepted(core: &Arc<Core>, accepted: Accepted) -> Result<Link, Errno> {
+        let stream = Tracked::open(|| Ok::<_, Errno>(accepted.stream))?;
         Ok(Link {
-            registration: Link::register(core, &accepted.stream, EpollFlags::EPOLLIN)?,
-            stream: accepted.stream,
+            registration: Link::register(core, &stream, EpollFlags::EPOLLIN)?,
+            stream,
             inbox: accepted.rest,
             outbox: Vec::new(),
             connected: true,
@@ -152,7 +154,7 @@ impl Link {
 
     fn flush(&mut self) -> Result<(), Lost> {
         while !self.outbox.is_empty() {
-            match self.stream.write(&self.outbox) {
+            match (&*self.stream).write(&self.outbox) {
                 Ok(0) => return Err(Lost),
                 Ok(written) => drop(self.outbox.drain(..written)),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => break,
@@ -173,7 +175,7 @@ impl Link {
         while self.inbox.len() < FRAME_BYTES {
             let mut room = [0; FRAME_BYTES];
             let wanted = FRAME_BYTES - self.inbox.len();
-            match self.stream.read(&mut room[..wanted]) {
+            match (&*self.stream).read(&mut room[..wanted]) {
                 Ok(0) => return Err(Lost),
                 Ok(read) => self.inbox.extend_from_slice(&room[..read]),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(None),

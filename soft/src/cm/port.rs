@@ -4,6 +4,7 @@
 
 use super::id::{Core, Options};
 use super::link::to_errno;
+use crate::descriptors::Tracked;
 use crate::engine;
 use crate::reactor::{self, Registration, Source};
 use nix::cmsg_space;
@@ -25,7 +26,7 @@ const AT_ONCE: usize = 64;
 pub(super) struct Port {
     // Goes before the descriptor that it waits for.
     _registration: Registration,
-    socket: Socket,
+    socket: Tracked<Socket>,
     /// The program has asked for this number, and keeps it as long as the identifier.
     pub(super) chosen: bool,
 }
@@ -79,14 +80,14 @@ impl Port {
     /// EADDRINUSE, EADDRNOTAVAIL and others of bind(2).
     pub(super) fn bind(core: &Arc<Core>, address: SocketAddr, options: &Options) -> Result<Port, Errno> {
         let wildcard = address.ip().is_unspecified();
-        let socket = Socket::new(Domain::for_address(address), Type::DGRAM.nonblocking(), Some(Protocol::UDP))
-            .map_err(to_errno)?;
+        let open = || Socket::new(Domain::for_address(address), Type::DGRAM.nonblocking(), Some(Protocol::UDP));
+        let socket = Tracked::open(open).map_err(to_errno)?;
         socket.set_reuse_address(options.reuse_address).map_err(to_errno)?;
         if address.is_ipv6() {
             socket.set_only_v6(options.only_v6).map_err(to_errno)?;
-            setsockopt(&socket, sockopt::Ipv6RecvPacketInfo, &wildcard)?;
+            setsockopt(&*socket, sockopt::Ipv6RecvPacketInfo, &wildcard)?;
         } else {
-            setsockopt(&socket, sockopt::Ipv4PacketInfo, &wildcard)?;
+            setsockopt(&*socket, sockopt::Ipv4PacketInfo, &wildcard)?;
         }
         socket.bind(&SockAddr::from(address)).map_err(to_errno)?;
         let registration =

@@ -9,7 +9,7 @@ use libc::{c_int, c_uint, c_void};
 use nix::errno::Errno;
 use rdma_sys::{
     ibv_context, ibv_ece, ibv_pd, ibv_qp, ibv_qp_attr, ibv_qp_attr_mask, ibv_qp_cap, ibv_qp_create_send_ops_flags,
-    ibv_qp_ex, ibv_qp_init_attr, ibv_qp_init_attr_ex, ibv_qp_init_attr_mask, ibv_qp_state, ibv_qp_type,
+    ibv_qp_ex, ibv_qp_init_attr, ibv_qp_init_attr_ex, ibv_qp_init_attr_mask, ibv_qp_state, ibv_qp_type, ibv_sge,
 };
 use std::mem;
 use std::ptr;
@@ -132,6 +132,8 @@ unsafe fn create(pd: *mut ibv_pd, attr: &mut ibv_qp_init_attr, for_wr: bool) -> 
 }
 
 /// The capabilities that a queue pair will have: what is asked for, with no receive queue where a shared one is used.
+/// Inline data has at least the room of the entries that it stands in place of, as on adapters and Soft-RoCE: there are
+/// programs that ask for none and post some (rdma_xclient).
 fn actual(attr: &ibv_qp_init_attr) -> Result<ibv_qp_cap, Errno> {
     let mut cap = attr.cap;
     if !attr.srq.is_null() {
@@ -143,6 +145,7 @@ fn actual(attr: &ibv_qp_init_attr) -> Result<ibv_qp_cap, Errno> {
     {
         return Err(Errno::EINVAL);
     }
+    cap.max_inline_data = cap.max_inline_data.max(cap.max_send_sge * size_of::<ibv_sge>() as u32);
     Ok(cap)
 }
 
