@@ -23,6 +23,8 @@ const WINDOW: u64 = 1 << 22;
 
 /// Between attempts to reach a peer that refuses connections.
 const RECONNECT: Duration = Duration::from_millis(50);
+/// How long a request outlives the connection on which it was not acknowledged.
+const AFTER_THE_PEER: Duration = Duration::from_millis(500);
 
 pub(super) struct Requester {
     queue: VecDeque<Send>,
@@ -518,7 +520,12 @@ impl State {
         requester.link = None;
         requester.response = None;
         if requester.is_busy() {
-            self.enter_error(q, Some(ibv_wc_status::IBV_WC_RETRY_EXC_ERR));
+            // Nobody will answer any more, and a network would tell only when the retries are over: programs end while
+            // their last messages, which nobody waits for, are on their way.
+            let over = Instant::now() + AFTER_THE_PEER;
+            let over = requester.deadline.map_or(over, |deadline| deadline.min(over));
+            (requester.deadline, requester.resume) = (Some(over), Some(over));
+            self.schedule(q);
         } else if !requester.queue.is_empty() {
             // Nothing has been lost; it may only have come too early.
             self.connect_later(q);
