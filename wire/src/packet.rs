@@ -138,6 +138,16 @@ impl Header {
         headers
     }
 
+    /// Whether a responder sends it, not a requester.
+    pub fn is_response(&self) -> bool {
+        matches!(self.kind, Kind::ReadResponse { .. } | Kind::Acknowledge(_) | Kind::AtomicAcknowledge { .. })
+    }
+
+    /// Whether it acknowledges requests, and does nothing else.
+    pub fn is_ack(&self) -> bool {
+        matches!(self.kind, Kind::Acknowledge(Aeth { syndrome: Syndrome::Ack { .. }, .. }))
+    }
+
     /// The headers at the begin of a frame (behind its length), of which `bytes` has at least the first
     /// min(MAX_HEADER, frame) bytes; and their length. The rest of the frame is the payload.
     ///

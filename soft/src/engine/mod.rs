@@ -4,6 +4,8 @@
 //! does not wait for the engine. Order: engine, then ring.
 
 mod cq;
+#[cfg(test)]
+mod measure;
 mod progress;
 mod qp;
 mod receive;
@@ -172,7 +174,7 @@ pub(crate) fn get() -> Result<&'static Engine, Errno> {
 
 static ENGINE: OnceCell<Engine> = OnceCell::new();
 
-/// Polls that found nothing, in a row, before the thread leaves the sockets to the program that polls.
+/// Looks of programs that poll, with no completion queue armed meanwhile, before the thread leaves the sockets to them.
 const STREAK: u32 = 32;
 
 /// How often the thread looks whether the program still polls.
@@ -193,7 +195,7 @@ pub(crate) struct Engine {
     waiting: AtomicUsize,
     /// Looks at the sockets by programs that poll.
     looks: AtomicU64,
-    /// Those in a row that found nothing, since a completion queue was armed.
+    /// Those since the thread stood back last, or a completion queue was armed.
     streak: AtomicU32,
     /// The thread leaves the sockets to the programs that poll.
     standing_back: AtomicBool,
@@ -213,12 +215,19 @@ struct Manners {
 
 /// The engine, locked: for a list of requests.
 pub(crate) struct Locked<'a> {
+    engine: &'a Engine,
     state: MutexGuard<'a, State>,
 }
 
 impl Drop for Locked<'_> {
     fn drop(&mut self) {
-        self.state.settle();
+        if alive().is_ok() {
+            self.state.settle();
+            if !self.engine.standing_back.load(Ordering::Relaxed) {
+                // There is no program that will come back to send them.
+                self.state.acknowledge();
+            }
+        }
     }
 }
 
@@ -490,7 +499,7 @@ impl Engine {
                 state
             }
         };
-        Locked { state }
+        Locked { engine: self, state }
     }
 
     /// One look at the sockets by a program that polls and found nothing.
@@ -499,20 +508,16 @@ impl Engine {
             return;
         }
         let Ok(state) = self.state.try_lock() else { return };
-        let mut locked = Locked { state };
+        let mut locked = Locked { engine: self, state };
         self.looks.fetch_add(1, Ordering::Relaxed);
-        // The program has had its turn to post, with which an acknowledgement might have travelled.
-        locked.state.acknowledge();
-        let found = locked.state.look();
-        if !self.standing_back.load(Ordering::Relaxed) {
-            // Nobody but a program that comes back would send them.
+        if !locked.state.look() {
+            // The program has had its turn to post, with which they might have travelled.
             locked.state.acknowledge();
-            drop(locked);
-            let streak = if found { 0 } else { self.streak.fetch_add(1, Ordering::Relaxed) + 1 };
-            if streak >= STREAK {
-                self.streak.store(0, Ordering::Relaxed);
-                self.stand_back();
-            }
+        }
+        drop(locked);
+        if self.streak.fetch_add(1, Ordering::Relaxed) + 1 >= STREAK {
+            self.streak.store(0, Ordering::Relaxed);
+            self.stand_back();
         }
     }
 
@@ -565,15 +570,11 @@ impl Engine {
             manners.not_before = Instant::now() + manners.penalty;
             manners.penalty = (manners.penalty * 2).min(MAX_PENALTY);
         }
-        drop(manners);
-        locked.state.acknowledge();
     }
 
     /// The thread's turn with the sockets.
     fn serve(&self) {
-        let mut locked = self.lock();
-        locked.state.serve();
-        locked.state.acknowledge();
+        self.lock().state.serve();
     }
 }
 
@@ -609,9 +610,10 @@ fn complain(what: &str) {
 // sides give them back.
 
 struct Held {
-    _state: Option<Locked<'static>>,
-    _reactor: Option<reactor::Held>,
+    // Given back in this order, the reverse of that in which they are taken.
     list: MutexGuard<'static, BTreeSet<RawFd>>,
+    _reactor: Option<reactor::Held>,
+    _state: Option<Locked<'static>>,
 }
 
 thread_local! {
@@ -620,11 +622,9 @@ thread_local! {
 
 extern "C" fn before_fork() {
     let _ = HELD.try_with(|held| {
-        *held.borrow_mut() = Some(Held {
-            _state: Engine::started().map(Engine::lock),
-            _reactor: reactor::hold(),
-            list: descriptors::list(),
-        });
+        let _state = Engine::started().map(Engine::lock);
+        let _reactor = reactor::hold();
+        *held.borrow_mut() = Some(Held { list: descriptors::list(), _reactor, _state });
     });
 }
 
@@ -645,7 +645,7 @@ extern "C" fn at_exit() {
     if let Some(engine) = Engine::started()
         && let Ok(state) = engine.state.try_lock()
     {
-        Locked { state }.state.acknowledge();
+        Locked { engine, state }.state.acknowledge();
     }
 }
 

@@ -6,7 +6,7 @@
 use super::qp::{PSN_MASK, Qp, completion};
 use super::receive::Sges;
 use super::region::{self, LOCAL_WRITE, Regions};
-use super::transport::tcp::Batch;
+use super::transport::tcp::{BATCHES, Batch};
 use super::{Data, Operation, PdKey, SendRequest, State, limit};
 use libc::iovec;
 use nix::errno::Errno;
@@ -23,6 +23,8 @@ const WINDOW: u64 = 1 << 22;
 
 /// Between attempts to reach a peer that refuses connections.
 const RECONNECT: Duration = Duration::from_millis(50);
+/// How long a request outlives the connection on which it was not acknowledged.
+const AFTER_THE_PEER: Duration = Duration::from_millis(500);
 
 pub(super) struct Requester {
     queue: VecDeque<Send>,
@@ -52,11 +54,13 @@ pub(super) struct Requester {
     pub(super) link: Option<usize>,
     /// The packet whose payload is being received.
     response: Option<Response>,
+    /// Acknowledged by what has overtaken the response to a read on the way: counts when that has come.
+    early: u64,
 }
 
 /// A place in the send queue, and what follows from it.
 #[derive(Clone, Copy)]
-pub(super) struct Cursor {
+struct Cursor {
     /// The request, by number, and the packet of it.
     request: u64,
     packet: u32,
@@ -65,6 +69,14 @@ pub(super) struct Cursor {
     reads: u32,
     /// The PSN of a request that was sent without credit: until it is acknowledged, no other goes out without.
     limited: Option<u64>,
+}
+
+/// How far a packet leads.
+#[derive(Clone, Copy)]
+pub(super) struct Mark {
+    cursor: Cursor,
+    /// An acknowledgement of the responder travels with it.
+    ack: bool,
 }
 
 /// A posted request.
@@ -245,6 +257,7 @@ impl Requester {
             drain: None,
             link: None,
             response: None,
+            early: 0,
         }
     }
 
@@ -338,7 +351,7 @@ impl State {
             return;
         }
         let mut batch = self.requests.take().unwrap_or_else(Batch::new);
-        loop {
+        for turn in 0.. {
             batch.clear();
             self.fill(q, &mut batch);
             let qp = &mut self.qps[q];
@@ -351,9 +364,17 @@ impl State {
             if connection.blocked {
                 break;
             }
+            if turn == BATCHES {
+                // Others have their turn with the lock; the socket, which takes more, brings it back here.
+                self.block(c);
+                break;
+            }
             match connection.stream.send(&mut batch) {
                 Ok(sent) => {
-                    if let Some(cursor) = sent.mark {
+                    if let Some(Mark { cursor, ack }) = sent.mark {
+                        if ack {
+                            self.acknowledged_along(q);
+                        }
                         let requester = &mut self.qps[q].requester;
                         requester.cursor = cursor;
                         requester.begun = requester.begun.max(cursor.request + u64::from(cursor.packet > 0));
@@ -382,7 +403,8 @@ impl State {
     }
 
     /// The packets that may go out now.
-    fn fill(&mut self, q: usize, batch: &mut Batch<Cursor>) {
+    fn fill(&mut self, q: usize, batch: &mut Batch<Mark>) {
+        let along = self.ack_along(q);
         let qp = &mut self.qps[q];
         let (pd, destination) = (qp.pd, qp.attr.dest_qp_num);
         let requester = &mut qp.requester;
@@ -430,11 +452,17 @@ impl State {
                 next.request += 1;
                 next.packet = 0;
             }
+            if batch.is_empty()
+                && let Some(ack) = &along
+            {
+                let _ = batch.push(ack, 0, Mark { cursor, ack: true }, |_| Ok::<_, region::Refused>(()));
+            }
+            let mark = Mark { cursor: next, ack: along.is_some() };
             let gather = |to: &mut Vec<iovec>| match send.is_read_or_atomic() {
                 true => Ok(()),
                 false => send.gather(pd, &self.regions, offset, payload, to),
             };
-            if batch.push(&header, payload, next, gather).is_err() {
+            if batch.push(&header, payload, mark, gather).is_err() {
                 // Deregistered while it is being sent.
                 requester.failed = Some((cursor.request, ibv_wc_status::IBV_WC_LOC_PROT_ERR));
                 break;
@@ -492,7 +520,12 @@ impl State {
         requester.link = None;
         requester.response = None;
         if requester.is_busy() {
-            self.enter_error(q, Some(ibv_wc_status::IBV_WC_RETRY_EXC_ERR));
+            // Nobody will answer any more, and a network would tell only when the retries are over: programs end while
+            // their last messages, which nobody waits for, are on their way.
+            let over = Instant::now() + AFTER_THE_PEER;
+            let over = requester.deadline.map_or(over, |deadline| deadline.min(over));
+            (requester.deadline, requester.resume) = (Some(over), Some(over));
+            self.schedule(q);
         } else if !requester.queue.is_empty() {
             // Nothing has been lost; it may only have come too early.
             self.connect_later(q);
@@ -501,9 +534,10 @@ impl State {
 
     /// In ERR nothing is sent any more, and no answer is waited for.
     pub(super) fn stop_requesting(&mut self, q: usize) {
-        let requester = &mut self.qps[q].requester;
+        let Qp { requester, responder, .. } = &mut self.qps[q];
         (requester.deadline, requester.resume, requester.response, requester.failed) = (None, None, None, None);
-        if let Some(c) = requester.link.take() {
+        // The peer's requests are dropped in silence: how long it waits for an answer is its own business.
+        if let Some(c) = requester.link.take().filter(|c| responder.link != Some(*c)) {
             self.drop_stream(c);
         }
     }
@@ -544,7 +578,7 @@ impl State {
         match header.kind {
             Kind::Acknowledge(aeth) => match aeth.syndrome {
                 Syndrome::Ack { .. } => {
-                    self.acknowledged(q, psn + 1)?;
+                    self.acknowledged(q, psn + 1);
                     self.credited(q, aeth);
                     // After an RNR NAK nothing comes before there is a receive.
                     if self.qps[q].requester.link.is_some() {
@@ -553,11 +587,11 @@ impl State {
                     self.pump(q);
                 }
                 Syndrome::RnrNak { timer } => {
-                    self.acknowledged(q, psn)?;
+                    self.acknowledged(q, psn);
                     self.refused(q, psn, packet::rnr_timer(timer))?;
                 }
                 Syndrome::Nak(nak) => {
-                    self.acknowledged(q, psn)?;
+                    self.acknowledged(q, psn);
                     let status = match nak {
                         Nak::InvalidRequest => ibv_wc_status::IBV_WC_REM_INV_REQ_ERR,
                         Nak::RemoteAccessError => ibv_wc_status::IBV_WC_REM_ACCESS_ERR,
@@ -569,7 +603,7 @@ impl State {
                 }
             },
             Kind::ReadResponse { place, aeth } => {
-                self.acknowledged(q, psn)?;
+                self.acknowledged(q, psn);
                 let requester = &mut self.qps[q].requester;
                 let read = requester.queue.front().filter(|send| matches!(send.operation, Operation::Read { .. }));
                 let read = read.ok_or(Malformed("a read response to another request"))?;
@@ -590,7 +624,7 @@ impl State {
                 }
             }
             Kind::AtomicAcknowledge { aeth, original } => {
-                self.acknowledged(q, psn)?;
+                self.acknowledged(q, psn);
                 let Qp { requester, pd, .. } = &mut self.qps[q];
                 let atomic = requester
                     .queue
@@ -608,11 +642,12 @@ impl State {
                 region::scatter(&original.to_ne_bytes(), &self.places);
                 atomic.answered = 1;
                 requester.cursor.reads -= 1;
-                self.acknowledged(q, psn + 1)?;
+                let end = requester.early.max(psn + 1);
+                self.acknowledged(q, end);
                 self.credited(q, aeth);
                 self.pump(q);
             }
-            _ => return Err(Malformed("a request on a connection for responses")),
+            _ => {}
         }
         Ok(())
     }
@@ -640,37 +675,42 @@ impl State {
     }
 
     /// The packet is complete.
-    pub(super) fn response_done(&mut self, q: usize) -> Result<(), Malformed> {
+    pub(super) fn response_done(&mut self, q: usize) {
         let requester = &mut self.qps[q].requester;
         if requester.response.take().is_none() {
-            return Ok(());
+            return;
         }
-        let Some(read) = requester.queue.front_mut() else { return Ok(()) };
+        let Some(read) = requester.queue.front_mut() else { return };
         read.answered += 1;
-        let psn = read.first_psn + u64::from(read.answered);
+        let mut psn = read.first_psn + u64::from(read.answered);
         let complete = read.is_answered();
         if complete {
             requester.cursor.reads -= 1;
+            psn = psn.max(requester.early);
         }
-        self.acknowledged(q, psn)?;
+        self.acknowledged(q, psn);
         if complete {
             self.pump(q);
         }
-        Ok(())
     }
 
     /// All packets before `end` have arrived at the responder. Completes what is complete.
-    fn acknowledged(&mut self, q: usize, end: u64) -> Result<(), Malformed> {
+    fn acknowledged(&mut self, q: usize, mut end: u64) {
         let qp = &mut self.qps[q];
         let requester = &mut qp.requester;
         if end <= requester.unacknowledged {
-            return Ok(());
+            return;
         }
         while let Some(send) = requester.queue.front() {
-            if end < send.end_psn() || !send.is_answered() {
-                if send.is_read_or_atomic() && end > send.first_psn + u64::from(send.answered) {
-                    return Err(Malformed("an acknowledgement of a read without its response"));
+            if !send.is_answered() {
+                let so_far = send.first_psn + u64::from(send.answered);
+                if end > so_far {
+                    requester.early = requester.early.max(end);
+                    end = so_far;
                 }
+                break;
+            }
+            if end < send.end_psn() {
                 break;
             }
             if send.signaled {
@@ -684,7 +724,6 @@ impl State {
         self.set_deadline(q, true);
         self.complete_failed(q);
         self.check_drained(q);
-        Ok(())
     }
 
     fn credited(&mut self, q: usize, aeth: Aeth) {
@@ -693,7 +732,9 @@ impl State {
             let completed = requester
                 .oldest
                 .saturating_add_signed(i64::from(packet::distance(aeth.msn, requester.oldest as u32 & PSN_MASK)));
-            requester.credit_limit = packet::credits(credits).map(|credits| completed + u64::from(credits));
+            // An older one may come later, over another connection; a promise holds.
+            requester.credit_limit = packet::credits(credits)
+                .map(|credits| requester.credit_limit.unwrap_or(0).max(completed + u64::from(credits)));
         }
     }
 

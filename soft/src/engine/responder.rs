@@ -6,7 +6,7 @@
 use super::qp::{PSN_MASK, Qp, completion};
 use super::receive::Receive;
 use super::region::{self, REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRITE};
-use super::transport::tcp::Batch;
+use super::transport::tcp::{BATCHES, Batch};
 use super::{State, limit};
 use nix::errno::Errno;
 use rdma_sys::ibv_qp_state::IBV_QPS_RTR;
@@ -124,6 +124,11 @@ impl Responder {
         self.ack
     }
 
+    /// Whether an acknowledgement may leave by another connection than the answers.
+    fn may_go_along(&self) -> bool {
+        self.ack && self.answers.is_empty() && !self.refusing && self.link.is_some()
+    }
+
     fn advance(&mut self, packets: u32) {
         self.expected = (self.expected + packets) & PSN_MASK;
     }
@@ -160,9 +165,6 @@ impl State {
         let qp = &mut self.qps[q];
         if header.destination_qp != qp.number {
             return Err(Malformed("a request for another queue pair"));
-        }
-        if matches!(header.kind, Kind::ReadResponse { .. } | Kind::Acknowledge(_) | Kind::AtomicAcknowledge { .. }) {
-            return Err(Malformed("a response on a connection for requests"));
         }
         if !qp.receives_requests() {
             return Ok(());
@@ -325,7 +327,7 @@ impl State {
             return Err(INVALID);
         }
         // The place in the address space of the process is what has to be aligned, and the address that names it.
-        if address % 8 != 0 {
+        if !address.is_multiple_of(8) {
             return Err(INVALID);
         }
         let allowed = qp.attr.qp_access_flags & REMOTE_ATOMIC != 0;
@@ -383,12 +385,13 @@ impl State {
         self.defer_ack(q);
     }
 
-    /// A receive has been posted: a peer that waits for one is told.
+    /// A receive has been posted: a peer that waits for one is told. One that was refused waits for nothing else.
     pub(super) fn feed(&mut self, q: usize) {
         let responder = &mut self.qps[q].responder;
         if std::mem::take(&mut responder.hungry) && responder.link.is_some() {
             responder.ack = true;
-            self.hurried.push(q);
+            let list = if responder.refusing { &mut self.hurried } else { &mut self.deferred };
+            list.push(q);
         }
     }
 
@@ -519,8 +522,8 @@ impl State {
     /// Sends the answers that are due, as far as the socket takes them.
     pub(super) fn answer(&mut self, q: usize) {
         let mut batch = self.answers.take().unwrap_or_else(Batch::new);
-        loop {
-            let Some(c) = self.qps.get(q).and_then(|qp| qp.responder.link) else { break };
+        let mut turn = 0;
+        while let Some(c) = self.qps.get(q).and_then(|qp| qp.responder.link) {
             if self.streams[c].blocked {
                 break;
             }
@@ -529,6 +532,12 @@ impl State {
             if batch.is_empty() && !self.streams[c].stream.has_rest() && wrong.is_none() {
                 break;
             }
+            if turn == BATCHES {
+                // As a requester does.
+                self.block(c);
+                break;
+            }
+            turn += 1;
             let blocked = match self.streams[c].stream.send(&mut batch) {
                 Ok(sent) => {
                     if let Some(progress) = sent.mark {
@@ -554,8 +563,7 @@ impl State {
     }
 
     fn fill_answers(&mut self, q: usize, batch: &mut Batch<Progress>) -> Option<region::Refused> {
-        let receives = self.receives_left(q);
-        let Qp { responder, attr, pd, srq, .. } = &self.qps[q];
+        let Qp { responder, attr, pd, .. } = &self.qps[q];
         let header = |kind, psn| Header {
             kind,
             solicited: false,
@@ -563,11 +571,7 @@ impl State {
             destination_qp: attr.dest_qp_num,
             psn: psn & PSN_MASK,
         };
-        let credits = match srq {
-            Some(_) => NO_CREDITS,
-            None => packet::encode_credits(receives as u32),
-        };
-        let ack = Syndrome::Ack { credits };
+        let ack = self.credits(q);
         let mut progress = Progress { answers: 0, packets: responder.sent, ack: false };
         for answer in &responder.answers {
             match *answer {
@@ -627,11 +631,43 @@ impl State {
         }
         if responder.ack && !batch.is_full() {
             progress.ack = true;
-            let aeth = Aeth { syndrome: ack, msn: responder.msn };
-            let header = header(Kind::Acknowledge(aeth), responder.expected.wrapping_sub(1));
-            let _ = batch.push(&header, 0, progress, |_| Ok::<_, region::Refused>(()));
+            let _ = batch.push(&self.ack_header(q), 0, progress, |_| Ok::<_, region::Refused>(()));
         }
         None
+    }
+
+    /// The acknowledgement that is due, if it may travel with requests of the same queue pair to its peer: one packet
+    /// and one call less for each message of a conversation.
+    pub(super) fn ack_along(&self, q: usize) -> Option<Header> {
+        let qp = &self.qps[q];
+        qp.responder.may_go_along().then(|| self.ack_header(q))
+    }
+
+    pub(super) fn acknowledged_along(&mut self, q: usize) {
+        let packets = self.qps[q].responder.sent;
+        self.answered(q, Progress { answers: 0, packets, ack: true });
+    }
+
+    /// An acknowledgement of everything so far.
+    fn ack_header(&self, q: usize) -> Header {
+        let Qp { responder, attr, .. } = &self.qps[q];
+        Header {
+            kind: Kind::Acknowledge(Aeth { syndrome: self.credits(q), msn: responder.msn }),
+            solicited: false,
+            ack_request: false,
+            destination_qp: attr.dest_qp_num,
+            psn: responder.expected.wrapping_sub(1) & PSN_MASK,
+        }
+    }
+
+    /// A promise of as many receives as there are.
+    fn credits(&self, q: usize) -> Syndrome {
+        Syndrome::Ack {
+            credits: match self.qps[q].srq {
+                Some(_) => NO_CREDITS,
+                None => packet::encode_credits(self.receives_left(q) as u32),
+            },
+        }
     }
 
     fn answered(&mut self, q: usize, progress: Progress) {
