@@ -138,6 +138,11 @@ impl Header {
         headers
     }
 
+    /// Whether a responder sends it, not a requester.
+    pub fn is_response(&self) -> bool {
+        matches!(self.kind, Kind::ReadResponse { .. } | Kind::Acknowledge(_) | Kind::AtomicAcknowledge { .. })
+    }
+
     /// Whether it acknowledges requests, and does nothing else.
     pub fn is_ack(&self) -> bool {
         matches!(self.kind, Kind::Acknowledge(Aeth { syndrome: Syndrome::Ack { .. }, .. }))

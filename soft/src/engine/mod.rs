@@ -174,7 +174,7 @@ pub(crate) fn get() -> Result<&'static Engine, Errno> {
 
 static ENGINE: OnceCell<Engine> = OnceCell::new();
 
-/// Polls that found nothing, in a row, before the thread leaves the sockets to the program that polls.
+/// Looks of programs that poll, with no completion queue armed meanwhile, before the thread leaves the sockets to them.
 const STREAK: u32 = 32;
 
 /// How often the thread looks whether the program still polls.
@@ -195,7 +195,7 @@ pub(crate) struct Engine {
     waiting: AtomicUsize,
     /// Looks at the sockets by programs that poll.
     looks: AtomicU64,
-    /// Those in a row that found nothing, since a completion queue was armed.
+    /// Those since the thread stood back last, or a completion queue was armed.
     streak: AtomicU32,
     /// The thread leaves the sockets to the programs that poll.
     standing_back: AtomicBool,
@@ -510,13 +510,10 @@ impl Engine {
         let Ok(state) = self.state.try_lock() else { return };
         let mut locked = Locked { engine: self, state };
         self.looks.fetch_add(1, Ordering::Relaxed);
-        let found = locked.state.look();
-        if found {
-            self.streak.store(0, Ordering::Relaxed);
-            return;
+        if !locked.state.look() {
+            // The program has had its turn to post, with which they might have travelled.
+            locked.state.acknowledge();
         }
-        // The program has had its turn to post, with which they might have travelled.
-        locked.state.acknowledge();
         drop(locked);
         if self.streak.fetch_add(1, Ordering::Relaxed) + 1 >= STREAK {
             self.streak.store(0, Ordering::Relaxed);

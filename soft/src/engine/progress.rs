@@ -26,6 +26,9 @@ use std::time::{Duration, Instant};
 /// Bytes that one connection may bring before others have their turn.
 const TURN: usize = 256 * 1024;
 
+/// Bytes that all connections together may bring before the lock is given back.
+const TURNS: usize = 2 * TURN;
+
 /// Room for what comes behind the payload that goes straight to its place.
 const SPILL: usize = 64 * 1024;
 
@@ -98,6 +101,8 @@ pub(super) struct Connection {
     interest: u32,
     /// The rest of the payload that is coming.
     payload: usize,
+    /// It belongs to a response, not to a request.
+    is_response: bool,
     /// Whether the last payload was a large one.
     bulk: bool,
     begun: [u8; BEGUN],
@@ -112,10 +117,9 @@ enum Role {
     New,
     /// Names a queue pair that is not ready for it.
     Waiting { qp: u32, from: u32, source_gid: [u8; 16] },
-    /// Brings requests to this queue pair.
-    Requests(usize),
-    /// Brings responses to this queue pair.
-    Responses(usize),
+    /// Of this queue pair and its peer. Who opened it sends its requests here and gets the responses; so does the other
+    /// one, unless it has opened one as well.
+    Bound(usize),
 }
 
 impl Connection {
@@ -127,6 +131,7 @@ impl Connection {
             blocked: false,
             interest: 0,
             payload: 0,
+            is_response: false,
             bulk: false,
             begun: [0; BEGUN],
             begun_bytes: 0,
@@ -272,8 +277,8 @@ impl State {
     pub(super) fn disconnect(&mut self, q: usize) {
         self.answer(q);
         let qp = &mut self.qps[q];
-        let links = [qp.requester.link.take(), qp.responder.link.take()];
-        for c in links.into_iter().flatten() {
+        // Most often it is one.
+        for c in [qp.requester.link.take(), qp.responder.link.take()].into_iter().flatten() {
             self.drop_stream(c);
         }
     }
@@ -281,19 +286,24 @@ impl State {
     /// A connection has ended, or has to.
     fn lost(&mut self, c: usize) {
         let Some(connection) = self.drop_stream(c) else { return };
-        match connection.role {
-            Role::Requests(q) => {
-                self.qps[q].responder.lost();
-                self.bind_waiting(q);
-            }
-            Role::Responses(q) => self.requester_lost(q),
-            Role::New | Role::Waiting { .. } => {}
+        let Role::Bound(q) = connection.role else { return };
+        if self.qps[q].responder.link == Some(c) {
+            self.qps[q].responder.lost();
+            self.bind_waiting(q);
+        }
+        if self.qps[q].requester.link == Some(c) {
+            self.requester_lost(q);
         }
     }
 
-    /// Opens the connection for a queue pair's requests.
+    /// Finds or opens the connection for a queue pair's requests.
     pub(super) fn connect(&mut self, q: usize) -> Option<usize> {
-        let qp = &self.qps[q];
+        let qp = &mut self.qps[q];
+        if let Some(c) = qp.responder.link {
+            // The peer's own serves both ways: TCP's acknowledgements travel with what goes the other way.
+            qp.requester.link = Some(c);
+            return Some(c);
+        }
         let path = qp.path?;
         let hello = Hello::Requests {
             source_qp: qp.number,
@@ -306,7 +316,7 @@ impl State {
         if matches!(stream, Err(Errno::EMFILE)) && descriptors::raise_limit() {
             stream = Stream::connect(path.source, path.destination, &hello);
         }
-        match stream.and_then(|stream| self.add(Connection::new(stream, Role::Responses(q)))) {
+        match stream.and_then(|stream| self.add(Connection::new(stream, Role::Bound(q)))) {
             Ok(c) => {
                 self.qps[q].requester.link = Some(c);
                 Some(c)
@@ -370,7 +380,7 @@ impl State {
         let matches = qp.attr.dest_qp_num == from && qp.path.is_some_and(|path| path.destination_gid == source_gid);
         if qp.receives_requests() && qp.responder.link.is_none() && matches {
             qp.responder.link = Some(c);
-            connection.role = Role::Requests(q);
+            connection.role = Role::Bound(q);
             self.strangers.retain(|stranger| *stranger != c);
             self.update_interest(c);
         }
@@ -418,7 +428,7 @@ impl State {
     pub(super) fn look(&mut self) -> bool {
         if self.streams.len() <= FEW && self.blocked == 0 {
             // The one that brought something last brings the next as well, more often than not.
-            if self.receive(self.hot) {
+            if self.receive(self.hot) > 0 {
                 return true;
             }
             self.looks = self.looks.wrapping_add(1);
@@ -427,7 +437,7 @@ impl State {
             }
             let mut found = false;
             for c in 0..self.streams.capacity() {
-                found |= c != self.hot && self.receive(c);
+                found |= c != self.hot && self.receive(c) > 0;
             }
             return found;
         }
@@ -439,13 +449,18 @@ impl State {
         let mut events = [libc::epoll_event { events: 0, u64: 0 }; 32];
         // SAFETY: a descriptor, and room for as many events.
         let count = unsafe { libc::epoll_wait(self.epoll.as_raw_fd(), events.as_mut_ptr(), 32, 0) };
+        let mut bytes = 0;
         for event in events.iter().take(count.max(0) as usize) {
+            if bytes >= TURNS {
+                // The others are named again.
+                break;
+            }
             let (c, events) = (event.u64 as usize, event.events as i32);
             if events & (libc::EPOLLIN | libc::EPOLLRDHUP | libc::EPOLLHUP | libc::EPOLLERR) != 0 {
                 match self.streams.get(c).map(|connection| connection.role) {
                     // It has not waited long enough.
                     Some(Role::Waiting { .. }) => self.lost(c),
-                    _ => drop(self.receive(c)),
+                    _ => bytes += self.receive(c),
                 }
             }
             if events & libc::EPOLLOUT != 0 {
@@ -466,17 +481,16 @@ impl State {
         let Some(connection) = self.streams.get_mut(c) else { return };
         if std::mem::take(&mut connection.blocked) {
             self.blocked -= 1;
-            match connection.role {
-                Role::Requests(q) => self.answer(q),
-                Role::Responses(q) => self.pump(q),
-                Role::New | Role::Waiting { .. } => {}
+            if let Role::Bound(q) = connection.role {
+                self.answer(q);
+                self.pump(q);
             }
             self.update_interest(c);
         }
     }
 
-    /// Reads and executes what a connection brings. Whether there was anything.
-    fn receive(&mut self, c: usize) -> bool {
+    /// Reads and executes what a connection brings; how many bytes.
+    fn receive(&mut self, c: usize) -> usize {
         let mut spill = std::mem::take(&mut self.spill);
         let mut bytes = 0;
         let outcome = loop {
@@ -496,7 +510,7 @@ impl State {
         if outcome.is_err() {
             self.lost(c);
         }
-        bytes > 0
+        bytes
     }
 
     /// One read. An error ends the connection.
@@ -506,9 +520,10 @@ impl State {
         let mut places = std::mem::take(&mut self.places);
         places.clear();
         self.places = places;
-        let (role, payload, begun) = (connection.role, connection.payload, connection.begun_bytes);
+        let (role, is_response) = (connection.role, connection.is_response);
+        let (payload, begun) = (connection.payload, connection.begun_bytes);
         if payload > 0 {
-            self.find_places(role, payload);
+            self.find_places(role, is_response, payload);
         }
         let Some(connection) = self.streams.get(c) else { return Ok((0, Turn::Empty)) };
         let direct: usize = self.places.iter().map(|place| place.iov_len).sum();
@@ -533,8 +548,8 @@ impl State {
             Err(Errno::EAGAIN | Errno::EINTR) => return Ok((0, Turn::Empty)),
             Err(Errno::EFAULT) if direct > 0 => {
                 match role {
-                    Role::Requests(q) => self.request_fault(q),
-                    Role::Responses(q) => self.response_fault(q),
+                    Role::Bound(q) if is_response => self.response_fault(q),
+                    Role::Bound(q) => self.request_fault(q),
                     _ => return Err(END),
                 }
                 return Ok((0, Turn::More));
@@ -551,50 +566,43 @@ impl State {
             if crate::capture::on() {
                 self.record_places(c, placed);
             }
-            self.received(c, placed)?;
+            self.received(c, placed);
         }
         self.parse(c, &spill[..begun + count - placed])?;
         Ok((count, if count == wanted { Turn::More } else { Turn::Empty }))
     }
 
     /// Where the next `length` bytes of the current payload go; nothing: they are dropped.
-    fn find_places(&mut self, role: Role, length: usize) {
+    fn find_places(&mut self, role: Role, is_response: bool, length: usize) {
         match role {
-            Role::Requests(q) => self.request_places(q, length),
-            Role::Responses(q) => self.response_places(q, length),
+            Role::Bound(q) if is_response => self.response_places(q, length),
+            Role::Bound(q) => self.request_places(q, length),
             Role::New | Role::Waiting { .. } => {}
         }
     }
 
     /// So much more of the current payload is where it belongs.
-    fn received(&mut self, c: usize, length: usize) -> Result<(), Malformed> {
-        let Some(connection) = self.streams.get_mut(c) else { return Ok(()) };
+    fn received(&mut self, c: usize, length: usize) {
+        let Some(connection) = self.streams.get_mut(c) else { return };
         connection.payload -= length;
-        let (role, done) = (connection.role, connection.payload == 0);
+        let Role::Bound(q) = connection.role else { return };
+        let done = connection.payload == 0;
         if done && !connection.record.is_empty() {
-            let number = match role {
-                Role::Requests(q) | Role::Responses(q) => self.qps[q].number,
-                Role::New | Role::Waiting { .. } => 0,
-            };
-            crate::capture::packet(connection.stream.way(false, number), &[IoSlice::new(&connection.record)]);
+            let way = connection.stream.way(false, self.qps[q].number);
+            crate::capture::packet(way, &[IoSlice::new(&connection.record)]);
             connection.record.clear();
         }
-        match role {
-            Role::Requests(q) => {
-                self.request_received(q, length);
-                if done {
-                    self.request_done(q);
-                }
+        if connection.is_response {
+            self.response_received(q, length);
+            if done {
+                self.response_done(q);
             }
-            Role::Responses(q) => {
-                self.response_received(q, length);
-                if done {
-                    self.response_done(q);
-                }
+        } else {
+            self.request_received(q, length);
+            if done {
+                self.request_done(q);
             }
-            Role::New | Role::Waiting { .. } => {}
         }
-        Ok(())
     }
 
     /// Takes apart what has come, but for what has no place yet.
@@ -611,11 +619,11 @@ impl State {
                 if crate::capture::on() {
                     connection.record.extend_from_slice(part);
                 }
-                let role = connection.role;
+                let (role, is_response) = (connection.role, connection.is_response);
                 self.places.clear();
-                self.find_places(role, part.len());
+                self.find_places(role, is_response, part.len());
                 region::scatter(part, &self.places);
-                self.received(c, part.len())?;
+                self.received(c, part.len());
                 bytes = rest;
                 continue;
             }
@@ -625,7 +633,7 @@ impl State {
                     None => bytes.len(),
                 },
                 Role::Waiting { .. } => return Ok(()),
-                Role::Requests(_) | Role::Responses(_) => {
+                Role::Bound(q) => {
                     let Some((length, rest)) = bytes.split_first_chunk() else { return self.keep(c, bytes) };
                     let frame = u32::from_be_bytes(*length) as usize;
                     if frame > MAX_FRAME {
@@ -643,15 +651,10 @@ impl State {
                             connection.record.extend_from_slice(&rest[..headers]);
                         }
                         bytes = &rest[headers..];
-                        match connection.role {
-                            // The peer's responder may add its acknowledgements to its requests.
-                            Role::Requests(q) if header.is_ack() => self.response(q, &header, payload)?,
-                            Role::Requests(q) => self.request(q, &header, payload)?,
-                            Role::Responses(q) => self.response(q, &header, payload)?,
-                            Role::New | Role::Waiting { .. } => {}
-                        }
+                        connection.is_response = header.is_response();
+                        self.packet(q, c, &header, payload)?;
                         if payload == 0 {
-                            self.received(c, 0)?;
+                            self.received(c, 0);
                         }
                         continue;
                     }
@@ -659,6 +662,25 @@ impl State {
             };
             return self.keep(c, &bytes[..begun]);
         }
+    }
+
+    /// A packet's header has come.
+    fn packet(&mut self, q: usize, c: usize, header: &Header, payload: usize) -> Result<(), Malformed> {
+        let qp = &mut self.qps[q];
+        let own = qp.requester.link == Some(c);
+        if header.is_response() {
+            // The peer's responder may add its acknowledgements to its requests.
+            if !own && !header.is_ack() {
+                return Err(Malformed("a response on a connection of the peer's"));
+            }
+            return self.response(q, header, payload);
+        }
+        if own && qp.responder.link != Some(c) {
+            // The peer makes use of this connection. If it had another, that is gone.
+            let other = qp.responder.link.replace(c);
+            other.map(|other| self.drop_stream(other));
+        }
+        self.request(q, header, payload)
     }
 
     /// Keeps what has begun and not ended.
@@ -691,6 +713,11 @@ impl State {
         if qp.timer.is_none_or(|timer| at < timer) {
             qp.timer = Some(at);
             self.timers.push(Reverse((at, q)));
+            if self.timers.len() > 64 + 4 * self.qps.len() {
+                // Those of queue pairs that are gone may be hours away.
+                let qps = &self.qps;
+                self.timers.retain(|Reverse((at, q))| qps.get(*q).is_some_and(|qp| qp.timer == Some(*at)));
+            }
             self.set_alarm();
         }
     }

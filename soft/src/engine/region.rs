@@ -7,6 +7,7 @@ use nix::errno::Errno;
 use rdma_sys::{ibv_access_flags as Access, ibv_sge};
 use std::collections::HashMap;
 use std::hash::{BuildHasher, BuildHasherDefault, Hasher, RandomState};
+use std::sync::atomic::{Ordering, fence};
 
 pub(super) struct Region {
     pub(super) pd: PdKey,
@@ -144,13 +145,19 @@ pub(super) fn total(sges: &[ibv_sge]) -> u64 {
     sges.iter().map(|sge| u64::from(sge.length)).sum()
 }
 
-/// Copies `bytes` to the places, which have room for them.
+/// Copies `bytes` to the places, which have room for them. The last byte of each comes last: programs wait for it in
+/// order to know that the others are there.
 pub(super) fn scatter(mut bytes: &[u8], places: &[iovec]) {
     for place in places {
         let (part, rest) = bytes.split_at(bytes.len().min(place.iov_len));
+        let Some((last, most)) = part.split_last() else { return };
+        let to = place.iov_base.cast::<u8>();
         // SAFETY: the place is in a region that the program has registered, found while the engine is locked, and no
         // shorter than the part. The program may touch it meanwhile, as it may with a device.
-        unsafe { std::ptr::copy_nonoverlapping(part.as_ptr(), place.iov_base.cast(), part.len()) };
+        unsafe { std::ptr::copy_nonoverlapping(most.as_ptr(), to, most.len()) };
+        fence(Ordering::Release);
+        // SAFETY: as above.
+        unsafe { to.wrapping_add(most.len()).write_volatile(*last) };
         bytes = rest;
     }
 }

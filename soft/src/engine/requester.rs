@@ -6,7 +6,7 @@
 use super::qp::{PSN_MASK, Qp, completion};
 use super::receive::Sges;
 use super::region::{self, LOCAL_WRITE, Regions};
-use super::transport::tcp::Batch;
+use super::transport::tcp::{BATCHES, Batch};
 use super::{Data, Operation, PdKey, SendRequest, State, limit};
 use libc::iovec;
 use nix::errno::Errno;
@@ -23,6 +23,8 @@ const WINDOW: u64 = 1 << 22;
 
 /// Between attempts to reach a peer that refuses connections.
 const RECONNECT: Duration = Duration::from_millis(50);
+/// How long a request outlives the connection on which it was not acknowledged.
+const AFTER_THE_PEER: Duration = Duration::from_millis(500);
 
 pub(super) struct Requester {
     queue: VecDeque<Send>,
@@ -349,7 +351,7 @@ impl State {
             return;
         }
         let mut batch = self.requests.take().unwrap_or_else(Batch::new);
-        loop {
+        for turn in 0.. {
             batch.clear();
             self.fill(q, &mut batch);
             let qp = &mut self.qps[q];
@@ -360,6 +362,11 @@ impl State {
             let Some(c) = qp.requester.link.or_else(|| self.connect(q)) else { break };
             let connection = &mut self.streams[c];
             if connection.blocked {
+                break;
+            }
+            if turn == BATCHES {
+                // Others have their turn with the lock; the socket, which takes more, brings it back here.
+                self.block(c);
                 break;
             }
             match connection.stream.send(&mut batch) {
@@ -522,7 +529,12 @@ impl State {
         requester.link = None;
         requester.response = None;
         if requester.is_busy() {
-            self.enter_error(q, Some(ibv_wc_status::IBV_WC_RETRY_EXC_ERR));
+            // Nobody will answer any more, and a network would tell only when the retries are over: programs end while
+            // their last messages, which nobody waits for, are on their way.
+            let over = Instant::now() + AFTER_THE_PEER;
+            let over = requester.deadline.map_or(over, |deadline| deadline.min(over));
+            (requester.deadline, requester.resume) = (Some(over), Some(over));
+            self.schedule(q);
         } else if !requester.queue.is_empty() {
             // Nothing has been lost; it may only have come too early.
             self.connect_later(q);
@@ -531,9 +543,10 @@ impl State {
 
     /// In ERR nothing is sent any more, and no answer is waited for.
     pub(super) fn stop_requesting(&mut self, q: usize) {
-        let requester = &mut self.qps[q].requester;
+        let Qp { requester, responder, .. } = &mut self.qps[q];
         (requester.deadline, requester.resume, requester.response, requester.failed) = (None, None, None, None);
-        if let Some(c) = requester.link.take() {
+        // The peer's requests are dropped in silence: how long it waits for an answer is its own business.
+        if let Some(c) = requester.link.take().filter(|c| responder.link != Some(*c)) {
             self.drop_stream(c);
         }
     }
@@ -643,7 +656,7 @@ impl State {
                 self.credited(q, aeth);
                 self.pump(q);
             }
-            _ => return Err(Malformed("a request on a connection for responses")),
+            _ => {}
         }
         Ok(())
     }

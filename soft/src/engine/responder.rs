@@ -6,7 +6,7 @@
 use super::qp::{PSN_MASK, Qp, completion};
 use super::receive::Receive;
 use super::region::{self, REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRITE};
-use super::transport::tcp::Batch;
+use super::transport::tcp::{BATCHES, Batch};
 use super::{State, limit};
 use nix::errno::Errno;
 use rdma_sys::ibv_qp_state::IBV_QPS_RTR;
@@ -165,9 +165,6 @@ impl State {
         let qp = &mut self.qps[q];
         if header.destination_qp != qp.number {
             return Err(Malformed("a request for another queue pair"));
-        }
-        if matches!(header.kind, Kind::ReadResponse { .. } | Kind::Acknowledge(_) | Kind::AtomicAcknowledge { .. }) {
-            return Err(Malformed("a response on a connection for requests"));
         }
         if !qp.receives_requests() {
             return Ok(());
@@ -525,6 +522,7 @@ impl State {
     /// Sends the answers that are due, as far as the socket takes them.
     pub(super) fn answer(&mut self, q: usize) {
         let mut batch = self.answers.take().unwrap_or_else(Batch::new);
+        let mut turn = 0;
         while let Some(c) = self.qps.get(q).and_then(|qp| qp.responder.link) {
             if self.streams[c].blocked {
                 break;
@@ -534,6 +532,12 @@ impl State {
             if batch.is_empty() && !self.streams[c].stream.has_rest() && wrong.is_none() {
                 break;
             }
+            if turn == BATCHES {
+                // As a requester does.
+                self.block(c);
+                break;
+            }
+            turn += 1;
             let blocked = match self.streams[c].stream.send(&mut batch) {
                 Ok(sent) => {
                     if let Some(progress) = sent.mark {

@@ -7,9 +7,10 @@ use rdma_sys::ibv_qp_state::*;
 use rdma_sys::ibv_wc_opcode::*;
 use rdma_sys::ibv_wc_status::*;
 use rdma_sys::{ibv_mtu, ibv_qp_attr_mask as Mask, ibv_send_flags, ibv_wc_flags};
-use rdma_verbs_wire::frame::MAX_PAYLOAD;
+use rdma_verbs_wire::frame::{LENGTH_BYTES, MAX_PAYLOAD};
+use rdma_verbs_wire::packet::{Aeth, Header, Kind, MAX_HEADER, Nak, Place, Reth, Syndrome};
 use std::collections::VecDeque;
-use std::io::Write as _;
+use std::io::{Read as _, Write as _};
 
 const ALL: u32 = LOCAL_WRITE | REMOTE_READ | REMOTE_WRITE | REMOTE_ATOMIC;
 pub(super) const SIGNALED: u32 = ibv_send_flags::IBV_SEND_SIGNALED.0;
@@ -1358,5 +1359,271 @@ fn many_queue_pairs_of_one_process() {
             assert_good(&b.received(), round, IBV_WC_RECV, 0);
             assert_good(&a.sent(), round, IBV_WC_SEND, 0);
         }
+    }
+}
+
+/// A peer that is not the device: it says what it likes on a connection that belongs to a queue pair.
+struct Fake {
+    socket: std::net::TcpStream,
+    node: Node,
+}
+
+const FAKE: u32 = 0x01_0001;
+
+impl Fake {
+    /// `node` expects the PSN 100.
+    fn new() -> Fake {
+        let node = Node::new(Setup::default());
+        node.init();
+        node.rtr_to(FAKE, 100);
+        node.rts();
+        let (_, gid) = loopback();
+        let socket = std::net::TcpStream::connect(("127.0.0.1", node.number as u16)).unwrap();
+        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        let hello = rdma_verbs_wire::frame::Hello::Requests {
+            source_qp: FAKE,
+            destination_qp: node.number,
+            source_gid: gid,
+            destination_gid: gid,
+        };
+        (&socket).write_all(&hello.encode()).unwrap();
+        Fake { socket, node }
+    }
+
+    fn say(&self, psn: u32, kind: Kind, payload: &[u8]) {
+        let header = Header { kind, solicited: false, ack_request: false, destination_qp: self.node.number, psn };
+        let mut buffer = [0; LENGTH_BYTES + MAX_HEADER];
+        let length = header.encode(payload.len(), &mut buffer);
+        let mut socket = &self.socket;
+        socket.write_all(&buffer[..length]).unwrap();
+        socket.write_all(payload).unwrap();
+    }
+
+    /// The next packet; `None`: the device has closed the connection.
+    fn hear(&self) -> Option<(Header, Vec<u8>)> {
+        let mut socket = &self.socket;
+        let mut length = [0; 4];
+        socket.read_exact(&mut length).ok()?;
+        let mut frame = vec![0; u32::from_be_bytes(length) as usize];
+        socket.read_exact(&mut frame).ok()?;
+        let (header, headers) = Header::decode(&frame, frame.len()).unwrap();
+        Some((header, frame.split_off(headers)))
+    }
+
+    fn assert_closed(&self) {
+        assert!(self.hear().is_none());
+    }
+}
+
+const ONLY: Kind = Kind::Send { place: Place::Only, imm: None, invalidate: None };
+
+fn send_in(place: Place) -> Kind {
+    Kind::Send { place, imm: None, invalidate: None }
+}
+
+#[test]
+fn a_packet_out_of_its_order_ends_the_connection_and_harms_nobody() {
+    for psn in [101, 100 + (1 << 22)] {
+        let fake = Fake::new();
+        fake.node.recv(1, &[]);
+        fake.say(psn, ONLY, &[]);
+        fake.assert_closed();
+        assert_eq!(fake.node.state(), IBV_QPS_RTS);
+        fake.node.assert_quiet();
+    }
+    let fake = Fake::new();
+    fake.say(90, Kind::ReadRequest(Reth { address: 0, rkey: 0, length: 0 }), &[]);
+    fake.assert_closed();
+}
+
+#[test]
+fn a_duplicate_is_acknowledged_and_not_executed() {
+    let fake = Fake::new();
+    fake.node.recv(1, &[]);
+    fake.node.recv(2, &[]);
+    for _ in 0..2 {
+        fake.say(100, ONLY, &[]);
+        let (header, _) = fake.hear().unwrap();
+        let Kind::Acknowledge(Aeth { syndrome: Syndrome::Ack { credits }, msn: 1 }) = header.kind else {
+            panic!("{header:?}")
+        };
+        assert_eq!((header.psn, credits), (100, 1));
+    }
+    assert_good(&fake.node.received(), 1, IBV_WC_RECV, 0);
+    fake.node.assert_quiet();
+}
+
+#[test]
+fn requests_that_make_no_sense_are_invalid() {
+    let full = vec![0; MAX_PAYLOAD];
+    let write = |place, length| Kind::Write {
+        place,
+        reth: matches!(place, Place::First | Place::Only).then_some(Reth { address: 0, rkey: 0, length }),
+        imm: None,
+    };
+    let read = |length| Kind::ReadRequest(Reth { address: 0, rkey: 0, length });
+    let cases: [&[(Kind, &[u8])]; 10] = [
+        &[(send_in(Place::Middle), &full)],
+        &[(send_in(Place::Last), &[1])],
+        &[(write(Place::Middle, 0), &full)],
+        &[(send_in(Place::First), &full), (ONLY, &[])],
+        &[(send_in(Place::First), &full), (write(Place::Last, 0), &[1])],
+        &[(send_in(Place::First), &full), (read(0), &[])],
+        &[(send_in(Place::First), &[1])],
+        &[(write(Place::Only, 0), &[1])],
+        &[(write(Place::First, 0), &full)],
+        &[(read(u32::MAX), &[])],
+    ];
+    for case in cases {
+        let fake = Fake::new();
+        let room = fake.node.memory(4 * MAX_PAYLOAD);
+        fake.node.recv(1, &[room.sge(0, 4 * MAX_PAYLOAD)]);
+        for (at, (kind, payload)) in case.iter().enumerate() {
+            fake.say(100 + at as u32, *kind, payload);
+        }
+        loop {
+            let (header, _) = fake.hear().unwrap();
+            let Kind::Acknowledge(aeth) = header.kind else { panic!("{header:?}") };
+            if !matches!(aeth.syndrome, Syndrome::Ack { .. }) {
+                assert_eq!(aeth.syndrome, Syndrome::Nak(Nak::InvalidRequest), "{case:?}");
+                assert_eq!(header.psn, 99 + case.len() as u32);
+                break;
+            }
+        }
+        assert_error(&fake.node.received(), 1, IBV_WC_WR_FLUSH_ERR);
+    }
+}
+
+#[test]
+fn more_reads_at_once_than_allowed_are_invalid_and_answered_so_far() {
+    let fake = Fake::new();
+    let memory = fake.node.memory(4 << 20);
+    // Far more than the socket takes while nobody reads.
+    let reth = Reth { address: memory.address(0), rkey: memory.keys.rkey, length: 4 << 20 };
+    let packets = (4 << 20) / MAX_PAYLOAD as u32;
+    for at in 0..20 {
+        fake.say(100 + at * packets, Kind::ReadRequest(reth), &[]);
+    }
+    let mut expected = 100;
+    loop {
+        let (header, payload) = fake.hear().unwrap();
+        assert_eq!(header.psn, expected);
+        match header.kind {
+            Kind::ReadResponse { .. } => assert_eq!(payload.len(), MAX_PAYLOAD),
+            Kind::Acknowledge(Aeth { syndrome: Syndrome::Nak(Nak::InvalidRequest), .. }) => break,
+            _ => panic!("{header:?}"),
+        }
+        expected += 1;
+    }
+    assert!(expected >= 100 + 4 * packets);
+    assert_eq!(fake.node.state(), IBV_QPS_ERR);
+}
+
+#[test]
+fn a_message_that_finds_no_receive_is_refused_with_what_follows() {
+    let fake = Fake::new();
+    let refused = |psn| {
+        let (header, _) = fake.hear().unwrap();
+        let Kind::Acknowledge(Aeth { syndrome: Syndrome::RnrNak { timer: 14 }, .. }) = header.kind else {
+            panic!("{header:?}")
+        };
+        assert_eq!(header.psn, psn);
+    };
+    fake.say(100, ONLY, &[]);
+    fake.say(101, ONLY, &[]);
+    fake.say(102, Kind::ReadRequest(Reth { address: 0, rkey: 0, length: 0 }), &[]);
+    refused(100);
+    // Too early once more.
+    fake.say(100, ONLY, &[]);
+    refused(100);
+    fake.node.recv(1, &[]);
+    // The good news.
+    let (header, _) = fake.hear().unwrap();
+    assert!(
+        matches!(header.kind, Kind::Acknowledge(Aeth { syndrome: Syndrome::Ack { credits: 1 }, msn: 0 })),
+        "{header:?}"
+    );
+    assert_eq!(header.psn, 99);
+    fake.say(100, ONLY, &[]);
+    assert_good(&fake.node.received(), 1, IBV_WC_RECV, 0);
+}
+
+#[test]
+fn responses_to_nothing_end_the_connection() {
+    let aeth = Aeth { syndrome: Syndrome::Ack { credits: 5 }, msn: 1 };
+    let sq_psn = Setup::default().sq_psn;
+    for kind in [
+        Kind::Acknowledge(aeth),
+        Kind::Acknowledge(Aeth { syndrome: Syndrome::Nak(Nak::RemoteAccessError), msn: 0 }),
+        Kind::ReadResponse { place: Place::Only, aeth: Some(aeth) },
+        Kind::AtomicAcknowledge { aeth, original: 0 },
+    ] {
+        let fake = Fake::new();
+        fake.say(sq_psn, kind, &[]);
+        fake.assert_closed();
+        assert_eq!(fake.node.state(), IBV_QPS_RTS);
+    }
+    // And to a request of another kind: the request cannot be completed then.
+    for kind in [
+        Kind::ReadResponse { place: Place::Only, aeth: Some(aeth) },
+        Kind::ReadResponse { place: Place::Middle, aeth: None },
+        Kind::AtomicAcknowledge { aeth, original: 0 },
+    ] {
+        let fake = Fake::new();
+        // Shows that the connection belongs to the queue pair.
+        fake.node.recv(1, &[]);
+        fake.say(100, ONLY, &[]);
+        fake.node.received();
+        fake.node.send(1, &[]);
+        let payload = vec![0; if matches!(kind, Kind::ReadResponse { place: Place::Middle, .. }) { 9 } else { 0 }];
+        fake.say(sq_psn, kind, &payload);
+        assert_error(&fake.node.sent(), 1, IBV_WC_RETRY_EXC_ERR);
+    }
+}
+
+#[test]
+fn an_acknowledgement_that_overtakes_a_read_counts_when_the_read_is_done() {
+    let fake = Fake::new();
+    let memory = fake.node.memory(8);
+    fake.node.recv(1, &[]);
+    fake.say(100, ONLY, &[]);
+    fake.node.received();
+    fake.node.post(1, Operation::Read { address: 0, rkey: 0 }, SIGNALED, &[memory.sge(0, 8)]).unwrap();
+    fake.node.post(2, Operation::Write { address: 0, rkey: 0 }, SIGNALED, &[]).unwrap();
+    let sq_psn = Setup::default().sq_psn;
+    let aeth = Aeth { syndrome: Syndrome::Ack { credits: 31 }, msn: 2 };
+    loop {
+        if matches!(fake.hear().unwrap().0.kind, Kind::Write { .. }) {
+            break;
+        }
+    }
+    fake.say(sq_psn + 1, Kind::Acknowledge(aeth), &[]);
+    fake.node.assert_quiet();
+    fake.say(sq_psn, Kind::ReadResponse { place: Place::Only, aeth: Some(aeth) }, b"12345678");
+    assert_good(&fake.node.sent(), 1, IBV_WC_RDMA_READ, 8);
+    assert_good(&fake.node.sent(), 2, IBV_WC_RDMA_WRITE, 0);
+    assert_eq!(memory.bytes(), b"12345678");
+}
+
+#[test]
+fn random_bytes_of_the_peer_end_its_connection_at_most() {
+    let mut random = 7u64;
+    for _ in 0..200 {
+        let fake = Fake::new();
+        let room = fake.node.memory(100);
+        fake.node.recv(1, &[room.sge(0, 100)]);
+        let mut bytes = Vec::new();
+        for _ in 0..400 {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            bytes.push((random >> 56) as u8);
+        }
+        // A length and an opcode that are plausible now and then.
+        bytes[..4].copy_from_slice(&(12 + random as u32 % 64).to_be_bytes());
+        bytes[4] %= 0x18;
+        bytes[5..8].copy_from_slice(&[0x40, 0xFF, 0xFF]);
+        bytes[8..12].copy_from_slice(&fake.node.number.to_be_bytes());
+        bytes[12..16].copy_from_slice(&100u32.to_be_bytes());
+        let _ = (&fake.socket).write_all(&bytes);
+        while fake.hear().is_some() {}
     }
 }

@@ -11,7 +11,10 @@ use std::io::IoSlice;
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::os::fd::AsRawFd;
 
-/// Most packets and bytes of one batch: what the engine is locked for at most, more or less.
+/// Batches that a queue pair sends before others have their turn.
+pub(in crate::engine) const BATCHES: usize = 2;
+
+/// Most packets and bytes of one batch.
 const BATCH_PACKETS: usize = 32;
 const BATCH_BYTES: usize = 8 * MAX_PAYLOAD;
 
