@@ -13,7 +13,7 @@ static ARMED: AtomicUsize = AtomicUsize::new(0);
 
 /// Whether some program waits for an event of a completion queue.
 pub(super) fn any_armed() -> bool {
-    ARMED.load(Ordering::Relaxed) > 0
+    ARMED.load(Ordering::SeqCst) > 0
 }
 
 /// A completion queue.
@@ -149,7 +149,7 @@ impl Cq {
     fn set_armed(&self, ring: &mut Ring, armed: Armed) {
         match (ring.armed, armed) {
             (Armed::No, Armed::No) => {}
-            (Armed::No, _) => drop(ARMED.fetch_add(1, Ordering::Relaxed)),
+            (Armed::No, _) => drop(ARMED.fetch_add(1, Ordering::SeqCst)),
             (_, Armed::No) => drop(ARMED.fetch_sub(1, Ordering::Relaxed)),
             _ => {}
         }

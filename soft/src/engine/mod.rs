@@ -373,7 +373,9 @@ impl Engine {
         alive()?;
         cq.arm(solicited_only);
         self.streak.store(0, Ordering::Relaxed);
-        self.step_forward();
+        if self.standing_back.load(Ordering::SeqCst) {
+            self.step_forward(&mut self.manners());
+        }
         Ok(())
     }
 
@@ -533,14 +535,15 @@ impl Engine {
         }
         manners.looks_at_tick = self.looks.load(Ordering::Relaxed);
         manners.tick = reactor::after(TICK, tick).ok();
-        if manners.tick.is_none() || self.data.modify(EpollFlags::empty()).is_err() || cq::any_armed() {
-            drop(manners);
-            self.step_forward();
+        let failed = manners.tick.is_none() || self.data.modify(EpollFlags::empty()).is_err();
+        // Armed meanwhile, by someone who saw the thread still at its place.
+        if failed || cq::any_armed() {
+            self.step_forward(&mut manners);
         }
     }
 
     /// The thread serves the sockets again.
-    fn step_forward(&self) {
+    fn step_forward(&self, _manners: &mut Manners) {
         if self.standing_back.swap(false, Ordering::SeqCst) {
             let _ = self.data.modify(EpollFlags::EPOLLIN);
         }
@@ -563,8 +566,8 @@ impl Engine {
                 return;
             }
         }
-        self.step_forward();
-        let mut locked = self.lock();
+        self.step_forward(&mut manners);
+        let locked = self.lock();
         if locked.state.anything() {
             manners.good_ticks = 0;
             manners.not_before = Instant::now() + manners.penalty;

@@ -490,7 +490,7 @@ impl State {
     }
 
     /// Reads and executes what a connection brings; how many bytes.
-    fn receive(&mut self, c: usize) -> usize {
+    pub(super) fn receive(&mut self, c: usize) -> usize {
         let mut spill = std::mem::take(&mut self.spill);
         let mut bytes = 0;
         let outcome = loop {

@@ -92,16 +92,15 @@ impl Qp {
         matches!(self.state, IBV_QPS_RTR | IBV_QPS_RTS | IBV_QPS_SQD)
     }
 
-    /// How long a peer may be silent; `None`: for ever (9.7.6.1.3).
+    /// How long a peer may be silent before that counts as one of the `retry_cnt` + 1 times; `None`: for ever
+    /// (9.7.6.1.3).
     pub(super) fn patience(&self) -> Option<Duration> {
-        // Software that shares a processor with its peer is not as quick as the values for hardware ask for.
+        // Of all times together. Software that shares a processor with its peer is not as quick as the values that
+        // programs have for hardware.
         const LEAST: Duration = Duration::from_secs(1);
         match self.attr.timeout {
             0 => None,
-            timeout => {
-                let once = Duration::from_nanos(4096 << timeout);
-                Some((once * (u32::from(self.attr.retry_cnt) + 1)).max(LEAST))
-            }
+            timeout => Some(Duration::from_nanos(4096 << timeout).max(LEAST / (u32::from(self.attr.retry_cnt) + 1))),
         }
     }
 

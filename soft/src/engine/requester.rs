@@ -21,10 +21,12 @@ use std::time::{Duration, Instant};
 /// PSNs that may be on the way: half of those whose order can be told.
 const WINDOW: u64 = 1 << 22;
 
+/// How soon what is outstanding fails when the peer is gone. Hardware takes as long as its retries do, and programs count on
+/// some time to end in.
+const GONE: Duration = Duration::from_millis(500);
+
 /// Between attempts to reach a peer that refuses connections.
 const RECONNECT: Duration = Duration::from_millis(50);
-/// How long a request outlives the connection on which it was not acknowledged.
-const AFTER_THE_PEER: Duration = Duration::from_millis(500);
 
 pub(super) struct Requester {
     queue: VecDeque<Send>,
@@ -44,8 +46,11 @@ pub(super) struct Requester {
     refusals: u8,
     /// A request that fails before it is sent, once those in front of it are complete: its number and how.
     failed: Option<(u64, ibv_wc_status::Type)>,
-    /// When the peer has been silent for too long.
+    /// When the peer has been silent for one time more.
     pub(super) deadline: Option<Instant>,
+    silences: u8,
+    /// The connection is gone, and what is outstanding will not be answered.
+    gone: bool,
     /// Nothing goes out before: the peer was not ready, or not there.
     pub(super) resume: Option<Instant>,
     /// In SQD: the request that waits for RTS.
@@ -253,6 +258,8 @@ impl Requester {
             refusals: 0,
             failed: None,
             deadline: None,
+            silences: 0,
+            gone: false,
             resume: None,
             drain: None,
             link: None,
@@ -347,7 +354,7 @@ impl State {
     /// Sends what may be sent and what the socket takes.
     pub(super) fn pump(&mut self, q: usize) {
         let Some(qp) = self.qps.get_mut(q) else { return };
-        if !matches!(qp.state, IBV_QPS_RTS | IBV_QPS_SQD) || qp.requester.resume.is_some() {
+        if !matches!(qp.state, IBV_QPS_RTS | IBV_QPS_SQD) || qp.requester.resume.is_some() || qp.requester.gone {
             return;
         }
         let mut batch = self.requests.take().unwrap_or_else(Batch::new);
@@ -495,17 +502,31 @@ impl State {
             qp.requester.deadline = None;
         } else if anew || requester.deadline.is_none() {
             qp.requester.deadline = qp.patience().map(|patience| Instant::now() + patience);
+            qp.requester.silences = 0;
         }
         self.schedule(q);
     }
 
     /// A timer of this queue pair has run out.
     pub(super) fn expire(&mut self, q: usize, now: Instant) {
-        let requester = &mut self.qps[q].requester;
-        if requester.deadline.is_some_and(|deadline| deadline <= now) {
-            self.enter_error(q, Some(ibv_wc_status::IBV_WC_RETRY_EXC_ERR));
-        } else if requester.resume.is_some_and(|resume| resume <= now) {
-            requester.resume = None;
+        let late = |at: Option<Instant>| at.is_some_and(|at| at <= now);
+        if late(self.qps[q].requester.deadline) {
+            // If all the machine has slept, what has come meanwhile still counts.
+            if let Some(c) = self.qps[q].requester.link {
+                self.receive(c);
+            }
+        }
+        let qp = &mut self.qps[q];
+        if late(qp.requester.deadline) {
+            if qp.requester.gone || qp.requester.silences >= qp.attr.retry_cnt {
+                self.enter_error(q, Some(ibv_wc_status::IBV_WC_RETRY_EXC_ERR));
+            } else {
+                // There is nothing to send again: TCP does that.
+                qp.requester.silences += 1;
+                qp.requester.deadline = qp.patience().map(|patience| now + patience);
+            }
+        } else if late(qp.requester.resume) {
+            qp.requester.resume = None;
             self.pump(q);
         }
         self.schedule(q);
@@ -529,11 +550,9 @@ impl State {
         requester.link = None;
         requester.response = None;
         if requester.is_busy() {
-            // Nobody will answer any more, and a network would tell only when the retries are over: programs end while
-            // their last messages, which nobody waits for, are on their way.
-            let over = Instant::now() + AFTER_THE_PEER;
-            let over = requester.deadline.map_or(over, |deadline| deadline.min(over));
-            (requester.deadline, requester.resume) = (Some(over), Some(over));
+            requester.gone = true;
+            requester.resume = None;
+            requester.deadline = Some(requester.deadline.unwrap_or(Instant::now() + GONE).min(Instant::now() + GONE));
             self.schedule(q);
         } else if !requester.queue.is_empty() {
             // Nothing has been lost; it may only have come too early.
@@ -730,6 +749,7 @@ impl State {
         }
         requester.unacknowledged = end;
         requester.refusals = 0;
+        requester.gone &= requester.is_busy();
         self.set_deadline(q, true);
         self.complete_failed(q);
         self.check_drained(q);
