@@ -278,7 +278,7 @@ pub(super) fn get_request(listener: IdRef) -> Result<IdRef, Errno> {
         }
     }
     listener.acknowledge_event();
-    let event = channel::next(&listener.queue())?;
+    let event = listener.next_event()?;
     request(listener, event).inspect_err(|_| listener.set_event(event.as_ptr()))
 }
 

@@ -71,7 +71,8 @@ pub(super) struct Options {
 
 pub(super) struct State {
     pub(super) stage: Stage,
-    pub(super) queue: Arc<Queue>,
+    /// None while nobody has fetched the request that the identifier stands for.
+    pub(super) queue: Option<Arc<Queue>>,
     /// The channel is the identifier's own, and calls wait for their events.
     pub(super) synchronous: bool,
     pub(super) options: Options,
@@ -130,7 +131,7 @@ impl Drop for Guard<'_> {
 }
 
 impl Core {
-    pub(super) fn new(port_space: rdma_port_space::Type, queue: Arc<Queue>) -> Arc<Core> {
+    pub(super) fn new(port_space: rdma_port_space::Type, queue: Option<Arc<Queue>>) -> Arc<Core> {
         Arc::new(Core {
             handle: AtomicPtr::new(ptr::null_mut()),
             state: Mutex::new(State {
@@ -215,7 +216,8 @@ impl State {
     /// Takes the identifier's events out of the queue.
     fn withdraw(&mut self, core: &Arc<Core>) -> Vec<Notice> {
         let mut withdrawn = Vec::new();
-        self.queue.retain(|notice| {
+        let Some(queue) = &self.queue else { return withdrawn };
+        queue.retain(|notice| {
             let other = !Arc::ptr_eq(&notice.id, core);
             if !other {
                 withdrawn.push(notice.clone());
@@ -241,22 +243,21 @@ impl State {
 
     /// Tells the program. Not of a request that it has not accepted, nor of anything after the end.
     pub(super) fn notify(&mut self, core: &Arc<Core>, kind: EventKind, status: c_int, params: Params) {
-        if self.stage == Stage::Destroyed || self.unanswered {
+        let Some(queue) = self.queue.as_ref().filter(|_| self.stage != Stage::Destroyed && !self.unanswered) else {
             return;
-        }
+        };
         self.pending += 1;
-        self.queue.push(Notice { id: Arc::clone(core), kind, status, params, request: None });
+        queue.push(Notice { id: Arc::clone(core), kind, status, params, request: None });
     }
 
     /// Tells the program of a connection that is asked for. `false` where too many wait already.
     pub(super) fn notify_request(&mut self, core: &Arc<Core>, params: Params, request: Arc<Core>) -> bool {
-        if self.stage != Stage::Listening || self.waiting >= self.backlog {
-            return false;
-        }
+        let room = self.stage == Stage::Listening && self.waiting < self.backlog;
+        let Some(queue) = self.queue.as_ref().filter(|_| room) else { return false };
         self.waiting += 1;
         self.pending += 1;
         let kind = event::RDMA_CM_EVENT_CONNECT_REQUEST;
-        self.queue.push(Notice { id: Arc::clone(core), kind, status: 0, params, request: Some(request) });
+        queue.push(Notice { id: Arc::clone(core), kind, status: 0, params, request: Some(request) });
         true
     }
 
@@ -399,8 +400,10 @@ impl IdRef {
         std::mem::replace(resolved, found)
     }
 
-    pub(super) fn queue(self) -> Arc<Queue> {
-        Arc::clone(&self.core().lock().queue)
+    /// The next event of the identifier's channel.
+    pub(super) fn next_event(self) -> Result<NonNull<rdma_cm_event>, Errno> {
+        let queue = self.core().lock().queue.clone();
+        channel::next(&*queue.ok_or(Errno::EINVAL)?)
     }
 
     /// Binds the identifier to the device.
@@ -504,7 +507,7 @@ impl IdRef {
             return Ok(());
         }
         self.acknowledge_event();
-        let event = channel::next(&self.queue())?;
+        let event = self.next_event()?;
         self.set_event(event.as_ptr());
         event_outcome(event)
     }
@@ -569,7 +572,7 @@ impl Id {
         };
         // SAFETY: a valid object, by the caller's promise or just made.
         let queue = unsafe { Channel::queue(channel) };
-        let core = Core::new(ps, queue);
+        let core = Core::new(ps, Some(queue));
         core.lock().synchronous = synchronous;
         let id = Id::allocate(core, channel.as_ptr());
         id.set_context(context);
@@ -584,7 +587,7 @@ impl Id {
             let listener = listener.core();
             let mut state = listener.lock();
             state.waiting -= 1;
-            (state.synchronous, Arc::clone(&state.queue))
+            (state.synchronous, state.queue.clone())
         };
         let own = match synchronous.then(Channel::create).transpose() {
             Ok(own) => own,
@@ -598,7 +601,7 @@ impl Id {
             state.synchronous = synchronous;
             state.queue = match own {
                 // SAFETY: just made.
-                Some(channel) => unsafe { Channel::queue(channel) },
+                Some(channel) => Some(unsafe { Channel::queue(channel) }),
                 None => queue,
             };
             Id::allocate(Arc::clone(&core), own.map_or(listener.channel(), NonNull::as_ptr))
@@ -670,11 +673,11 @@ impl Id {
             let mut state = core.lock();
             let moved = state.withdraw(&core);
             let goal = state.acknowledged + state.pending;
-            state.queue = queue;
+            state.queue = Some(Arc::clone(&queue));
             state.synchronous = synchronous;
             state.pending += moved.len() as u64;
             for notice in moved {
-                state.queue.push(notice);
+                queue.push(notice);
             }
             goal
         };

@@ -89,9 +89,8 @@ fn find(req: &Req) -> Option<Arc<Core>> {
 
 /// A connection that a peer has opened to the process's listener in order to talk about connections.
 pub(crate) fn accepted(connection: Accepted) {
-    // Nobody's queue: what comes of it goes to the one who listens.
-    let Ok(queue) = super::channel::Queue::new() else { return };
-    let core = Core::new(rdma_port_space::RDMA_PS_TCP, Arc::new(queue));
+    // Where its events go is known when somebody has fetched the request.
+    let core = Core::new(rdma_port_space::RDMA_PS_TCP, None);
     {
         let mut waiting = silent();
         if waiting.len() >= MAX_SILENT {
