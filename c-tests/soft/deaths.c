@@ -310,7 +310,7 @@ int main(int argc, char **argv)
 {
 	struct rdma_cm_id *listener;
 	struct sockaddr_in any = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
-	int n = argc > 1 ? atoi(argv[1]) : 20;
+	int n = argc > 1 ? atoi(argv[1]) : 10;
 	char port[8];
 
 	need(buffer = aligned_alloc(4096, SIZE));

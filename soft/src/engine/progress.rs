@@ -324,7 +324,7 @@ impl State {
             Err(reason) => {
                 self.connect_later(q);
                 if reason == Errno::ECONNREFUSED {
-                    self.connection_refused(q);
+                    self.peer_gone(q);
                 }
                 None
             }
@@ -555,8 +555,8 @@ impl State {
                 return Ok((0, Turn::More));
             }
             Err(reason) => {
-                if let (Errno::ECONNREFUSED, Role::Responses(q)) = (reason, role) {
-                    self.connection_refused(q);
+                if let (Errno::ECONNREFUSED, Role::Bound(q)) = (reason, role) {
+                    self.peer_gone(q);
                 }
                 return Err(END);
             }

@@ -49,7 +49,7 @@ pub(super) struct Requester {
     /// When the peer has been silent for one time more.
     pub(super) deadline: Option<Instant>,
     silences: u8,
-    /// The connection is gone, and what is outstanding will not be answered.
+    /// What is outstanding will not be answered.
     gone: bool,
     /// Nothing goes out before: the peer was not ready, or not there.
     pub(super) resume: Option<Instant>,
@@ -399,7 +399,7 @@ impl State {
                 }
                 Err(reason) => {
                     if reason == Errno::ECONNREFUSED {
-                        self.connection_refused(q);
+                        self.peer_gone(q);
                     }
                     // What the peer has sent before it went is read first; the end of that tells.
                     self.block(c);
@@ -538,9 +538,14 @@ impl State {
         self.set_deadline(q, false);
     }
 
-    /// The peer's process is gone: the port is part of its queue pairs' numbers. No retry helps.
-    pub(super) fn connection_refused(&mut self, q: usize) {
-        self.qps[q].requester.deadline = Some(Instant::now());
+    /// What is outstanding will not be answered: the connection has ended, or is refused, which the listener of a process
+    /// that is there does not do.
+    pub(super) fn peer_gone(&mut self, q: usize) {
+        let requester = &mut self.qps[q].requester;
+        let soon = Instant::now() + GONE;
+        requester.gone = true;
+        requester.resume = None;
+        requester.deadline = Some(requester.deadline.map_or(soon, |deadline| deadline.min(soon)));
         self.schedule(q);
     }
 
@@ -550,11 +555,8 @@ impl State {
         requester.link = None;
         requester.response = None;
         if requester.is_busy() {
-            requester.gone = true;
-            requester.resume = None;
-            requester.deadline = Some(requester.deadline.unwrap_or(Instant::now() + GONE).min(Instant::now() + GONE));
-            self.schedule(q);
-        } else if !requester.queue.is_empty() {
+            self.peer_gone(q);
+        } else if !requester.queue.is_empty() && !requester.gone {
             // Nothing has been lost; it may only have come too early.
             self.connect_later(q);
         }
