@@ -1,21 +1,29 @@
 # librdma_soft.so: the device of software alone.
 
 SOFT_TEST := $T/c-tests/soft
-SOFT_PROGRAMS := $(addprefix $(SOFT_TEST)/,observe deaths load)
-SOFT_RUN := $(STAGE)/bin/rdma-verbs --soft
+SOFT_LIBRARY := $(STAGE)/lib/rdma_verbs/librdma_soft.so
+SOFT_PROGRAMS := $(addprefix $(SOFT_TEST)/,cm deaths load observe strangers verbs)
+SOFT_RUN := $(STAGE)/bin/rdma-verbs --soft --check=off
+# Programs listen at ports of their own choice: those that choose the same take turns.
+SOFT_ALONE := flock $(SOFT_TEST)/ports
+# Stands in for an address of a network.
+SOFT_ENVIRONMENT := env DEVICE_ADDRESS=127.0.0.1
 
-TESTS += 'env RDMA_VERBS=$(abspath $(STAGE))/bin/rdma-verbs c-tests/soft/programs tap' \
-	'c-tests/soft/compare $(STAGE)/bin/rdma-verbs $(SOFT_TEST)/observe soft/DIFFERENCES.md' \
+TESTS += 'c-tests/soft/exports $(SOFT_LIBRARY)' 'c-tests/abi/object $(SOFT_LIBRARY)' \
+	$(foreach program,verbs cm strangers,'c-tests/conformance/tap $(SOFT_RUN) $(SOFT_TEST)/$(program)') \
+	'$(SOFT_ENVIRONMENT) $(SOFT_RUN) $(SOFT_TEST)/load' \
 	'$(SOFT_RUN) $(SOFT_TEST)/deaths' \
-	'env DEVICE_ADDRESS=127.0.0.1 $(SOFT_RUN) $(SOFT_TEST)/load' \
+	'c-tests/soft/compare $(STAGE)/bin/rdma-verbs $(SOFT_TEST)/observe soft/DIFFERENCES.md' \
+	'c-tests/soft/captures $(STAGE)/bin/rdma-verbs $(SOFT_TEST)/observe' \
 	'c-tests/soft/hostile $(STAGE)/bin/rdma-verbs' \
 	'c-tests/soft/network $(STAGE)/bin/rdma-verbs' \
-	'c-tests/soft/captures $(STAGE)/bin/rdma-verbs $(SOFT_TEST)/observe'
+	'$(SOFT_ALONE) env RDMA_VERBS=$(abspath $(STAGE))/bin/rdma-verbs c-tests/soft/programs tap' \
+	'$(SOFT_ALONE) $(SOFT_ENVIRONMENT) $(SOFT_RUN) c-tests/device/suite $T'
 TEST_FILES += $(SOFT_PROGRAMS)
 
 $(SOFT_PROGRAMS): $(SOFT_TEST)/%: c-tests/soft/%.c c-tests/soft/tests.mk
 	mkdir -p $(@D)
-	$(CC) $(TEST_CFLAGS) -o $@ $< -lrdmacm -libverbs -lpthread
+	$(CC) $(TEST_CFLAGS) -o $@ $< -lrdmacm -libverbs -lcmocka -lpthread
 
 # All programs of the list on the software device, and what Soft-RoCE makes of them: soft/PROGRAMS.md.
 .PHONY: programs

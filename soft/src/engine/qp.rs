@@ -309,17 +309,20 @@ impl State {
         qp.state = IBV_QPS_ERR;
         self.stop_requesting(q);
         let qp = &mut self.qps[q];
-        let mut status = status.unwrap_or(ibv_wc_status::IBV_WC_WR_FLUSH_ERR);
-        while let Some(send) = qp.requester.take_oldest() {
-            let wc = completion(qp.number, send.wr_id, status);
-            self.overrun |= qp.send_cq.push(wc, false).is_err();
-            status = ibv_wc_status::IBV_WC_WR_FLUSH_ERR;
+        let flushed = ibv_wc_status::IBV_WC_WR_FLUSH_ERR;
+        // The one that failed is the first to be heard of, also where both queues complete into one.
+        if let Some(status) = status
+            && let Some(send) = qp.requester.take_oldest()
+        {
+            self.overrun |= qp.send_cq.push(completion(qp.number, send.wr_id, status), false).is_err();
         }
         let mut next = qp.responder.stop();
         while let Some(receive) = next.or_else(|| qp.receives.take()) {
-            let wc = completion(qp.number, receive.wr_id, ibv_wc_status::IBV_WC_WR_FLUSH_ERR);
-            self.overrun |= qp.recv_cq.push(wc, false).is_err();
+            self.overrun |= qp.recv_cq.push(completion(qp.number, receive.wr_id, flushed), false).is_err();
             next = None;
+        }
+        while let Some(send) = qp.requester.take_oldest() {
+            self.overrun |= qp.send_cq.push(completion(qp.number, send.wr_id, flushed), false).is_err();
         }
         if qp.srq.is_some() {
             qp.event(ibv_event_type::IBV_EVENT_QP_LAST_WQE_REACHED);

@@ -260,10 +260,12 @@ impl State {
                 if length > limit::MAX_MESSAGE as usize {
                     return Err(INVALID);
                 }
-                let allowed = qp.attr.qp_access_flags & REMOTE_WRITE != 0;
+                // An operation that the queue pair does not take is an invalid request (9.7.4.1.2).
+                if qp.attr.qp_access_flags & REMOTE_WRITE == 0 {
+                    return Err(INVALID);
+                }
                 // Without bytes no key is looked at (9.7.4.1.5).
-                let found = length == 0 || self.regions.find(qp.pd, rkey, address, length, REMOTE_WRITE).is_ok();
-                if !allowed || !found {
+                if length > 0 && self.regions.find(qp.pd, rkey, address, length, REMOTE_WRITE).is_err() {
                     return Err(NO_ACCESS);
                 }
                 qp.responder.message = Some(Message::Write { address, rkey, length, offset: 0 });
@@ -296,12 +298,11 @@ impl State {
         if responder.message.is_some()
             || length > limit::MAX_MESSAGE as usize
             || responder.reads() >= usize::from(qp.attr.max_dest_rd_atomic)
+            || qp.attr.qp_access_flags & REMOTE_READ == 0
         {
             return Err(INVALID);
         }
-        let allowed = qp.attr.qp_access_flags & REMOTE_READ != 0;
-        let found = length == 0 || self.regions.find(qp.pd, reth.rkey, reth.address, length, REMOTE_READ).is_ok();
-        if !allowed || !found {
+        if length > 0 && self.regions.find(qp.pd, reth.rkey, reth.address, length, REMOTE_READ).is_err() {
             return Err(NO_ACCESS);
         }
         let packets = length.div_ceil(MAX_PAYLOAD).max(1) as u32;
@@ -323,18 +324,17 @@ impl State {
     ) -> Result<(), Wrong> {
         let qp = &mut self.qps[q];
         let responder = &mut qp.responder;
-        if responder.message.is_some() || responder.reads() >= usize::from(qp.attr.max_dest_rd_atomic) {
+        if responder.message.is_some()
+            || responder.reads() >= usize::from(qp.attr.max_dest_rd_atomic)
+            || qp.attr.qp_access_flags & REMOTE_ATOMIC == 0
+        {
             return Err(INVALID);
         }
         // The place in the address space of the process is what has to be aligned, and the address that names it.
         if !address.is_multiple_of(8) {
             return Err(INVALID);
         }
-        let allowed = qp.attr.qp_access_flags & REMOTE_ATOMIC != 0;
         let place = self.regions.find(qp.pd, rkey, address, 8, REMOTE_ATOMIC).map_err(|_| NO_ACCESS)?.cast::<u64>();
-        if !allowed {
-            return Err(NO_ACCESS);
-        }
         if !place.is_aligned() {
             return Err(INVALID);
         }
