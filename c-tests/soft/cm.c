@@ -6,6 +6,7 @@
  * device's alone, and then what librdmacm itself cannot do is tested, too.
  */
 
+#define _GNU_SOURCE
 #include <errno.h>
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -28,6 +29,7 @@
 
 extern char **environ;
 
+static const char *self;
 static const char *address = "127.0.0.1";
 static int is_soft = 1;
 
@@ -276,6 +278,7 @@ static void a_listener_may_come_a_moment_late(void **state)
 {
 	struct rdma_event_channel *server = channel(), *client = channel();
 	struct rdma_cm_id *first = listener(server), *next, *id;
+	struct rdma_cm_event *event;
 	uint16_t port = port_of(first);
 
 	(void)state;
@@ -288,7 +291,9 @@ static void a_listener_may_come_a_moment_late(void **state)
 	next = identifier(server);
 	assert_int_equal(rdma_bind_addr(next, at(address, port)), 0);
 	assert_int_equal(rdma_listen(next, 0), 0);
-	take(server, RDMA_CM_EVENT_CONNECT_REQUEST);
+	event = expect(server, RDMA_CM_EVENT_CONNECT_REQUEST);
+	destroy(event->id);
+	assert_int_equal(rdma_ack_cm_event(event), 0);
 	destroy(next);
 	destroy(id);
 	rdma_destroy_event_channel(client);
@@ -659,29 +664,55 @@ static void destroying_an_identifier_disconnects_it(void **state)
 	rdma_destroy_event_channel(pair.server_channel);
 }
 
-/* Another process: connects to a port, and waits to be killed. */
-static void peer(const char *ip, uint16_t port)
+/*
+ * Another process: connects to a port, and waits to be killed. As a parent it has a child that lives on, until the test
+ * closes the pipe that is its standard input.
+ */
+static void peer(const char *ip, uint16_t port, int parent)
 {
 	struct rdma_event_channel *events = channel();
 	struct rdma_cm_id *id = resolved(events, ip, port);
+	struct rdma_cm_event *event;
 
 	create_qp(id);
 	assert_int_equal(rdma_connect(id, NULL), 0);
-	for (;;) {
-		struct rdma_cm_event *event;
-
+	take(events, RDMA_CM_EVENT_ESTABLISHED);
+	if (parent && fork() == 0) {
+		/* The device is the parent's alone: nothing of it works, and nothing disturbs the parent. */
+		errno = 0;
+		if (is_soft && (rdma_disconnect(id) != -1 || errno != ENODEV || rdma_destroy_id(id) != -1 ||
+				errno != ENODEV || rdma_create_event_channel())) {
+			/* The test sees the parent end too early. */
+			kill(getppid(), SIGKILL);
+			_exit(1);
+		}
+		close(STDOUT_FILENO);
+		close(STDERR_FILENO);
+		readable(STDIN_FILENO, 2 * PATIENCE_MS);
+		_exit(0);
+	}
+	for (;;)
 		if (!rdma_get_cm_event(events, &event))
 			rdma_ack_cm_event(event);
-	}
 }
 
-static pid_t spawn_peer(uint16_t port)
+static int pipe_to_peer;
+
+static pid_t spawn_peer(uint16_t port, const char *how)
 {
-	char text[8], *argv[] = { "cm", "--peer", (char *)address, text, NULL };
+	char text[8], *argv[] = { (char *)self, (char *)how, (char *)address, text, NULL };
+	posix_spawn_file_actions_t actions;
+	int ends[2];
 	pid_t pid;
 
 	snprintf(text, sizeof(text), "%u", port);
-	assert_int_equal(posix_spawn(&pid, "/proc/self/exe", NULL, NULL, argv, environ), 0);
+	assert_int_equal(pipe2(ends, O_CLOEXEC), 0);
+	assert_int_equal(posix_spawn_file_actions_init(&actions), 0);
+	assert_int_equal(posix_spawn_file_actions_adddup2(&actions, ends[0], STDIN_FILENO), 0);
+	assert_int_equal(posix_spawn(&pid, self, &actions, NULL, argv, environ), 0);
+	assert_int_equal(posix_spawn_file_actions_destroy(&actions), 0);
+	close(ends[0]);
+	pipe_to_peer = ends[1];
 	return pid;
 }
 
@@ -694,23 +725,25 @@ static void end_peer(pid_t pid)
 	assert_true(WIFSIGNALED(status));
 }
 
-static void a_peer_that_dies_is_disconnected(void **state)
+static void dying_peer(const char *how)
 {
 	struct rdma_event_channel *server = channel();
 	struct rdma_cm_id *listening = listener(server);
-	pid_t pid = spawn_peer(port_of(listening));
+	pid_t pid = spawn_peer(port_of(listening), how);
 	struct rdma_cm_event *event = expect(server, RDMA_CM_EVENT_CONNECT_REQUEST);
 	struct rdma_cm_id *id = event->id;
 
-	(void)state;
 	assert_int_equal(rdma_ack_cm_event(event), 0);
 	create_qp(id);
 	assert_int_equal(rdma_accept(id, NULL), 0);
 	take(server, RDMA_CM_EVENT_ESTABLISHED);
 	post_recv(id, 7);
+	/* Nothing ends before that. */
+	assert_false(readable(server->fd, 200));
 	end_peer(pid);
 	take(server, RDMA_CM_EVENT_DISCONNECTED);
 	assert_int_equal(query(id).qp_state, IBV_QPS_RTS);
+	close(pipe_to_peer);
 	assert_int_equal(rdma_disconnect(id), 0);
 	assert_flushed(id->recv_cq, 7);
 	destroy(id);
@@ -718,15 +751,28 @@ static void a_peer_that_dies_is_disconnected(void **state)
 	rdma_destroy_event_channel(server);
 }
 
+static void a_peer_that_dies_is_disconnected(void **state)
+{
+	(void)state;
+	dying_peer("--peer");
+}
+
+static void a_peer_that_dies_is_disconnected_though_its_child_lives(void **state)
+{
+	(void)state;
+	dying_peer("--parent");
+}
+
 static void a_peer_that_dies_before_it_is_accepted_says_nothing(void **state)
 {
 	struct rdma_event_channel *server = channel();
 	struct rdma_cm_id *listening = listener(server);
-	pid_t pid = spawn_peer(port_of(listening));
+	pid_t pid = spawn_peer(port_of(listening), "--peer");
 	struct rdma_cm_event *event = expect(server, RDMA_CM_EVENT_CONNECT_REQUEST);
 
 	(void)state;
 	end_peer(pid);
+	close(pipe_to_peer);
 	assert_false(readable(server->fd, 50));
 	destroy(event->id);
 	assert_int_equal(rdma_ack_cm_event(event), 0);
@@ -1331,6 +1377,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(both_may_disconnect_at_once),
 		cmocka_unit_test(destroying_an_identifier_disconnects_it),
 		cmocka_unit_test(a_peer_that_dies_is_disconnected),
+		cmocka_unit_test(a_peer_that_dies_is_disconnected_though_its_child_lives),
 		cmocka_unit_test(a_peer_that_dies_before_it_is_accepted_says_nothing),
 		cmocka_unit_test(endpoints),
 		cmocka_unit_test(synchronous_calls_say_why),
@@ -1354,8 +1401,9 @@ int main(int argc, char **argv)
 		cmocka_unit_test(devices),
 	};
 
-	if (argc == 4 && !strcmp(argv[1], "--peer"))
-		peer(argv[2], (uint16_t)atoi(argv[3]));
+	self = argv[0];
+	if (argc == 4 && !strncmp(argv[1], "--", 2))
+		peer(argv[2], (uint16_t)atoi(argv[3]), !strcmp(argv[1], "--parent"));
 	if (argc == 2) {
 		address = argv[1];
 		is_soft = 0;

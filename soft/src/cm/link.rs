@@ -33,6 +33,7 @@ pub(super) struct Link {
     /// What the socket has not taken yet; nothing of it before the stream is connected.
     outbox: Vec<u8>,
     connected: bool,
+    interest: EpollFlags,
     local: SocketAddr,
     peer: SocketAddr,
 }
@@ -94,12 +95,14 @@ impl Link {
             Err(error) if error.raw_os_error() != Some(Errno::EINPROGRESS as i32) => return Err(to_errno(error)),
             _ => {}
         }
+        let interest = EpollFlags::EPOLLIN | EpollFlags::EPOLLOUT;
         let mut link = Link {
-            registration: Link::register(core, &stream, EpollFlags::EPOLLIN | EpollFlags::EPOLLOUT)?,
+            registration: Link::register(core, &stream, interest)?,
             stream,
             inbox: Vec::new(),
             outbox: hello.encode().to_vec(),
             connected: false,
+            interest,
             local: source,
             peer,
         };
@@ -109,12 +112,14 @@ impl Link {
 
     pub(super) fn accepted(core: &Arc<Core>, accepted: Accepted) -> Result<Link, Errno> {
         let stream = Tracked::open(|| Ok::<_, Errno>(accepted.stream))?;
+        let interest = EpollFlags::EPOLLIN;
         Ok(Link {
-            registration: Link::register(core, &stream, EpollFlags::EPOLLIN)?,
+            registration: Link::register(core, &stream, interest)?,
             stream,
             inbox: accepted.rest,
             outbox: Vec::new(),
             connected: true,
+            interest,
             local: accepted.local,
             peer: accepted.peer,
         })
@@ -164,7 +169,11 @@ impl Link {
         }
         let mut interest = EpollFlags::EPOLLIN;
         interest.set(EpollFlags::EPOLLOUT, !self.outbox.is_empty());
-        self.registration.modify(interest).map_err(|_| Lost)
+        if interest != self.interest {
+            self.registration.modify(interest).map_err(|_| Lost)?;
+            self.interest = interest;
+        }
+        Ok(())
     }
 
     /// The next message, if all of it is there.

@@ -34,7 +34,7 @@ pub(super) struct Port {
 /// Who asked, and the address of ours that it asked: an answer from another one would not be heard.
 struct Question {
     nonce: u64,
-    from: SockaddrStorage,
+    from: SocketAddr,
     to: Option<Asked>,
 }
 
@@ -122,7 +122,7 @@ impl Port {
             Some(&mut control),
             MsgFlags::MSG_DONTWAIT,
         )?;
-        let from = received.address;
+        let from = received.address.as_ref().and_then(to_socket_address);
         let to = received.cmsgs().ok().and_then(|mut messages| {
             messages.find_map(|message| match message {
                 ControlMessageOwned::Ipv4PacketInfo(info) => Some(Asked::V4(info)),
@@ -148,21 +148,27 @@ impl Port {
         let parts = [IoSlice::new(&bytes)];
         let fd = self.socket.as_raw_fd();
         let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
+        let to = SockaddrStorage::from(question.from);
         let _ = match &question.to {
-            None => sendmsg(fd, &parts, &[], flags, Some(&question.from)),
+            None => sendmsg(fd, &parts, &[], flags, Some(&to)),
             Some(Asked::V4(info)) => {
                 let info = libc::in_pktinfo { ipi_ifindex: 0, ..*info };
-                sendmsg(fd, &parts, &[ControlMessage::Ipv4PacketInfo(&info)], flags, Some(&question.from))
+                sendmsg(fd, &parts, &[ControlMessage::Ipv4PacketInfo(&info)], flags, Some(&to))
             }
             Some(Asked::V6(info)) => {
                 // Only a link-local address needs its interface said.
                 let link_local = Ipv6Addr::from(info.ipi6_addr.s6_addr).is_unicast_link_local();
                 let ipi6_ifindex = if link_local { info.ipi6_ifindex } else { 0 };
                 let info = libc::in6_pktinfo { ipi6_ifindex, ..*info };
-                sendmsg(fd, &parts, &[ControlMessage::Ipv6PacketInfo(&info)], flags, Some(&question.from))
+                sendmsg(fd, &parts, &[ControlMessage::Ipv6PacketInfo(&info)], flags, Some(&to))
             }
         };
     }
+}
+
+fn to_socket_address(address: &SockaddrStorage) -> Option<SocketAddr> {
+    let v4 = address.as_sockaddr_in().map(|v4| SocketAddr::V4((*v4).into()));
+    v4.or_else(|| address.as_sockaddr_in6().map(|v6| SocketAddr::V6((*v6).into())))
 }
 
 /// The address of any interface, of the family of `like`.

@@ -21,8 +21,7 @@ use std::time::{Duration, Instant};
 /// PSNs that may be on the way: half of those whose order can be told.
 const WINDOW: u64 = 1 << 22;
 
-/// How soon what is outstanding fails when the peer is gone. Hardware takes as long as its retries do, and programs count on
-/// some time to end in.
+/// How long a request outlives the connection on which it was not acknowledged.
 const GONE: Duration = Duration::from_millis(500);
 
 /// Between attempts to reach a peer that refuses connections.
@@ -541,9 +540,12 @@ impl State {
         requester.link = None;
         requester.response = None;
         if requester.is_busy() {
+            // Nobody will answer any more, and a network would tell only when the retries are over: programs end while
+            // their last messages, which nobody waits for, are on their way.
+            let over = Instant::now() + GONE;
             requester.gone = true;
             requester.resume = None;
-            requester.deadline = Some(requester.deadline.unwrap_or(Instant::now() + GONE).min(Instant::now() + GONE));
+            requester.deadline = Some(requester.deadline.map_or(over, |deadline| deadline.min(over)));
             self.schedule(q);
         } else if !requester.queue.is_empty() {
             // Nothing has been lost; it may only have come too early.
