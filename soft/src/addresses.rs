@@ -1,5 +1,6 @@
 //! The device's GIDs: the addresses of this host.
 
+use crate::descriptors;
 use nix::ifaddrs::getifaddrs;
 use nix::net::if_::{InterfaceFlags, if_nametoindex};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6};
@@ -41,7 +42,9 @@ static SLOTS: Mutex<Vec<Slot>> = Mutex::new(Vec::new());
 /// where one has gone there is the zero GID.
 pub(crate) fn table() -> Vec<Entry> {
     let mut slots = SLOTS.lock().unwrap_or_else(PoisonError::into_inner);
-    update(&mut slots, addresses());
+    if let Some(now) = addresses() {
+        update(&mut slots, now);
+    }
     slots.iter().map(|slot| if slot.present { slot.entry.clone() } else { Entry::GONE }).collect()
 }
 
@@ -75,9 +78,9 @@ fn rank(entry: &Entry) -> u8 {
     }
 }
 
-/// The addresses of the interfaces that are up, in the kernel's order; none where they cannot be listed.
-fn addresses() -> Vec<Entry> {
-    let Ok(interfaces) = getifaddrs() else { return Vec::new() };
+/// The addresses of the interfaces that are up, in the kernel's order; `None` where they cannot be listed.
+fn addresses() -> Option<Vec<Entry>> {
+    let interfaces = descriptors::with_room(getifaddrs).ok()?;
     let mut entries = Vec::new();
     for interface in interfaces.filter(|interface| interface.flags.contains(InterfaceFlags::IFF_UP)) {
         let Some(storage) = interface.address else { continue };
@@ -94,7 +97,7 @@ fn addresses() -> Vec<Entry> {
             entries.push(entry);
         }
     }
-    entries
+    Some(entries)
 }
 
 /// The hardware address of the first interface that has one. It stays the same whatever addresses come and go.

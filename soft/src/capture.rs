@@ -26,7 +26,8 @@ pub(crate) fn open() -> std::io::Result<()> {
         rest = &rest[at + 2..];
     }
     path.extend_from_slice(rest);
-    let file = Tracked::open(|| File::create(OsString::from_vec(path)))?;
+    let path = OsString::from_vec(path);
+    let file = Tracked::open(|| File::create(&path))?;
     (&*file).write_all(&pcap::file_header())?;
     let _ = FILE.set(file);
     Ok(())

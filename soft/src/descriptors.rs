@@ -26,11 +26,17 @@ struct Entry(RawFd);
 
 impl<T: AsRawFd> Tracked<T> {
     /// Opens with `open`; no fork comes between.
-    pub(crate) fn open<E>(open: impl FnOnce() -> Result<T, E>) -> Result<Tracked<T>, E> {
+    pub(crate) fn open<E>(open: impl FnMut() -> Result<T, E>) -> Result<Tracked<T>, E> {
         let mut list = self::list();
-        let inner = open()?;
+        let inner = with_room(open)?;
         list.insert(inner.as_raw_fd());
         Ok(Tracked { _entry: Entry(inner.as_raw_fd()), inner })
+    }
+
+    /// Of a descriptor that is open already.
+    pub(crate) fn adopt(inner: T) -> Tracked<T> {
+        list().insert(inner.as_raw_fd());
+        Tracked { _entry: Entry(inner.as_raw_fd()), inner }
     }
 
     /// Gives it away, to someone who tracks it.
@@ -69,9 +75,17 @@ pub(crate) fn list() -> MutexGuard<'static, BTreeSet<RawFd>> {
     OPEN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Raises the soft limit of descriptors to the hard one; whether that helps. Called when they have run out: a queue pair
-/// has two, of which the program knows nothing.
-pub(crate) fn raise_limit() -> bool {
+/// Where descriptors have run out, raises the soft limit to the hard one and tries again: the program knows nothing of most
+/// that the device has.
+pub(crate) fn with_room<T, E>(mut open: impl FnMut() -> Result<T, E>) -> Result<T, E> {
+    match open() {
+        Err(_) if Errno::last() == Errno::EMFILE && raise_limit() => open(),
+        result => result,
+    }
+}
+
+/// Whether there is room for more.
+fn raise_limit() -> bool {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: room for the limits.
     if unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) } != 0 || limit.rlim_cur >= limit.rlim_max {

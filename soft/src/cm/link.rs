@@ -111,7 +111,7 @@ impl Link {
     }
 
     pub(super) fn accepted(core: &Arc<Core>, accepted: Accepted) -> Result<Link, Errno> {
-        let stream = Tracked::open(|| Ok::<_, Errno>(accepted.stream))?;
+        let stream = Tracked::adopt(accepted.stream);
         let interest = EpollFlags::EPOLLIN;
         Ok(Link {
             registration: Link::register(core, &stream, interest)?,

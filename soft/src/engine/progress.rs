@@ -8,7 +8,7 @@ use super::responder::Progress;
 use super::transport::listener::{Listener, Ports};
 use super::transport::tcp::{Batch, Stream};
 use super::{Accepted, Engine};
-use crate::descriptors::{self, Tracked};
+use crate::descriptors::Tracked;
 use crate::reactor::{self, Timer};
 use libc::iovec;
 use nix::errno::Errno;
@@ -312,10 +312,7 @@ impl State {
             destination_gid: path.destination_gid,
         };
         let hello = hello.encode();
-        let mut stream = Stream::connect(path.source, path.destination, &hello);
-        if matches!(stream, Err(Errno::EMFILE)) && descriptors::raise_limit() {
-            stream = Stream::connect(path.source, path.destination, &hello);
-        }
+        let stream = Stream::connect(path.source, path.destination, &hello);
         match stream.and_then(|stream| self.add(Connection::new(stream, Role::Bound(q)))) {
             Ok(c) => {
                 self.qps[q].requester.link = Some(c);

@@ -21,8 +21,7 @@ use std::time::{Duration, Instant};
 /// PSNs that may be on the way: half of those whose order can be told.
 const WINDOW: u64 = 1 << 22;
 
-/// How soon what is outstanding fails when the peer is gone. Hardware takes as long as its retries do, and programs count on
-/// some time to end in.
+/// How long a request outlives the connection on which it was not acknowledged.
 const GONE: Duration = Duration::from_millis(500);
 
 /// Between attempts to reach a peer that refuses connections.
@@ -539,7 +538,8 @@ impl State {
     }
 
     /// What is outstanding will not be answered: the connection has ended, or is refused, which the listener of a process
-    /// that is there does not do.
+    /// that is there does not do. A network would tell only when the retries are over: programs end while their last
+    /// messages, which nobody waits for, are on their way.
     pub(super) fn peer_gone(&mut self, q: usize) {
         let requester = &mut self.qps[q].requester;
         let soon = Instant::now() + GONE;

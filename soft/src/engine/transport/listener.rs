@@ -3,7 +3,7 @@
 
 use super::super::Engine;
 use super::tcp::errno;
-use crate::descriptors::{self, Tracked};
+use crate::descriptors::Tracked;
 use crate::reactor::{self, Registration, Source};
 use nix::errno::Errno;
 use nix::sys::epoll::EpollFlags;
@@ -134,7 +134,6 @@ impl Source for Accept {
             match (socket, peer) {
                 (Ok(socket), Some(peer)) => engine.lock().state.accepted(socket, peer),
                 (Err(error), _) => match error.raw_os_error() {
-                    Some(libc::EMFILE) if descriptors::raise_limit() => {}
                     Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM) => return self.pause(),
                     Some(libc::EAGAIN) | None => return,
                     // That one connection is gone already.
