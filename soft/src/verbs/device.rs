@@ -249,6 +249,7 @@ unsafe extern "C" fn query_device_ex(
     // SAFETY: numbers; nothing that the extension reports is there.
     let mut ours: ibv_device_attr_ex = unsafe { zeroed() };
     ours.orig_attr = device_attr();
+    ours.device_cap_flags_ex = ours.orig_attr.device_cap_flags.into();
     ours.phys_port_cnt_ex = 1;
     // SAFETY: room for `size` bytes.
     unsafe { fill(attr, &ours, size) };
