@@ -10,6 +10,7 @@ use super::device;
 use super::endpoint;
 use super::id::{Id, IdRef};
 use super::qp;
+use crate::descriptors;
 use crate::engine;
 use libc::sockaddr;
 use nix::errno::Errno;
@@ -52,6 +53,10 @@ fn found(outcome: Result<(), Failure>) -> c_int {
 }
 
 fn valid(id: *mut rdma_cm_id) -> Result<IdRef, Errno> {
+    // A child of a fork must not wait for a lock that a thread of its parent had.
+    if descriptors::in_child() {
+        return Err(Errno::ENODEV);
+    }
     IdRef::find(id).ok_or(Errno::EINVAL)
 }
 
