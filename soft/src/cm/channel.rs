@@ -5,7 +5,6 @@
 //! request, moves the queue pair. So no code of the verbs ever runs on the reactor's thread on behalf of an event.
 
 use super::id::{Core, Id, IdRef};
-use super::link::once_more;
 use super::qp;
 use crate::engine;
 use crate::event_queue::EventQueue;
@@ -34,7 +33,7 @@ pub(super) struct Channel {
 impl Channel {
     pub(super) fn create() -> Result<NonNull<rdma_event_channel>, Errno> {
         engine::get()?;
-        let queue = Arc::new(once_more(Queue::new)?);
+        let queue = Arc::new(Queue::new()?);
         let channel = Box::new(Channel { public: rdma_event_channel { fd: queue.fd() }, queue });
         Ok(NonNull::from(Box::leak(channel)).cast())
     }

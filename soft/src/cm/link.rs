@@ -2,7 +2,7 @@
 
 use super::id::Core;
 use crate::capture;
-use crate::descriptors::{self, Tracked};
+use crate::descriptors::Tracked;
 use crate::engine::Accepted;
 use crate::reactor::{self, Registration, Source};
 use nix::errno::Errno;
@@ -86,7 +86,7 @@ impl Link {
         request: &Mad,
     ) -> Result<Link, Errno> {
         let open = || Socket::new(Domain::for_address(peer), Type::STREAM.nonblocking(), Some(Protocol::TCP));
-        let stream = once_more(|| Tracked::open(|| open().map(TcpStream::from)).map_err(to_errno))?;
+        let stream = Tracked::open(|| open().map(TcpStream::from)).map_err(to_errno)?;
         let socket = SockRef::from(&*stream);
         let mut from = source;
         from.set_port(0);
@@ -209,14 +209,6 @@ impl Link {
 
 fn way(source: SocketAddr, destination: SocketAddr) -> Way {
     Way { source: source.ip(), destination: destination.ip(), source_port: CAPTURED_PORT }
-}
-
-/// Opens a descriptor; where there are no more, the limit is raised first.
-pub(super) fn once_more<T>(open: impl Fn() -> Result<T, Errno>) -> Result<T, Errno> {
-    match open() {
-        Err(Errno::EMFILE) if descriptors::raise_limit() => open(),
-        outcome => outcome,
-    }
 }
 
 pub(super) fn to_errno(error: io::Error) -> Errno {

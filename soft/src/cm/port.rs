@@ -3,7 +3,7 @@
 //! It keeps others from the port, answers where this process is reached, and asks that of the peer.
 
 use super::id::{Core, Options};
-use super::link::{once_more, to_errno};
+use super::link::to_errno;
 use crate::descriptors::Tracked;
 use crate::engine;
 use crate::reactor::{self, Registration, Source};
@@ -81,7 +81,7 @@ impl Port {
     pub(super) fn bind(core: &Arc<Core>, address: SocketAddr, options: &Options) -> Result<Port, Errno> {
         let wildcard = address.ip().is_unspecified();
         let open = || Socket::new(Domain::for_address(address), Type::DGRAM.nonblocking(), Some(Protocol::UDP));
-        let socket = once_more(|| Tracked::open(open).map_err(to_errno))?;
+        let socket = Tracked::open(open).map_err(to_errno)?;
         socket.set_reuse_address(options.reuse_address).map_err(to_errno)?;
         if address.is_ipv6() {
             socket.set_only_v6(options.only_v6).map_err(to_errno)?;
