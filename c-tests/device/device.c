@@ -35,10 +35,16 @@ const struct shape usual = {
 
 void open_bare_pair(const struct shape *wanted)
 {
+	struct answer listening;
+
 	shape = *wanted;
 	peer_fd = peer_connect(address, port);
 	assert_int_not_equal(peer_fd, -1);
-	peer_port = peer((struct order) { .request = PEER_LISTEN }).port;
+	peer_begin((struct order) { .request = PEER_LISTEN });
+	listening = peer_end();
+	skip_unless(!shape.datagrams || listening.result >= 0 || listening.error != EOPNOTSUPP, "the device has no datagrams");
+	assert_true(listening.result >= 0);
+	peer_port = listening.port;
 	assert_int_equal(end_resolve(&end.id, address, peer_port, 0, shape.datagrams), 0);
 	if (shape.datagrams)
 		skip_unless(end.id->verbs->device->transport_type == IBV_TRANSPORT_IB, "the device has no datagrams");
