@@ -3,11 +3,12 @@
 BENCH := $T/bench/$(notdir $(firstword $(CC)))
 BENCH_CFLAGS = -std=gnu11 -O2 -g -Wall -Wextra -Werror
 BENCH_PROGRAMS := $(BENCH)/posts $(BENCH)/pingpong
+BENCH_TRANSFER := $(BENCH)/transfer
 BENCH_OBSERVED := $(BENCH)/observed $(BENCH)/libibverbs.so.1
 
 .PHONY: bench
 bench: setup stage
-	$(MAKE) $(BENCH_PROGRAMS) $(BENCH_OBSERVED)
+	$(MAKE) $(BENCH_PROGRAMS) $(BENCH_OBSERVED) $(BENCH_TRANSFER)
 	benches/run $(BENCH) $(STAGE)/bin/rdma-verbs
 
 # The same source with upstream's header, and with the library's.
@@ -34,3 +35,8 @@ $(BENCH)/libibverbs.so.1: benches/opener.c benches/provider.c benches/provider.h
 	$(CC) $(BENCH_CFLAGS) -fPIC -shared -Wl,-soname,$(@F),--version-script=benches/opener.map -o $@ $(filter %.c,$^)
 $(BENCH)/observed: benches/observed.c benches/provider.h $(BENCH)/libibverbs.so.1
 	$(CC) $(BENCH_CFLAGS) -o $@ $(filter %.c %.1,$^) -Wl,-rpath,'$$ORIGIN'
+
+# Between two processes, over RDMA and over TCP.
+$(BENCH_TRANSFER): benches/transfer.c
+	mkdir -p $(@D)
+	$(CC) $(BENCH_CFLAGS) -o $@ $< -lrdmacm -libverbs
