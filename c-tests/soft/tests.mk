@@ -13,6 +13,7 @@ TESTS += 'c-tests/soft/exports $(SOFT_LIBRARY)' 'c-tests/abi/object $(SOFT_LIBRA
 	$(foreach program,verbs cm strangers,'c-tests/conformance/tap $(SOFT_RUN) $(SOFT_TEST)/$(program)') \
 	'$(SOFT_ENVIRONMENT) $(SOFT_RUN) $(SOFT_TEST)/load' \
 	'$(SOFT_RUN) $(SOFT_TEST)/deaths' \
+	'c-tests/soft/valgrind $(STAGE)/bin/rdma-verbs $(SOFT_TEST)/observe' \
 	'c-tests/soft/compare $(STAGE)/bin/rdma-verbs $(SOFT_TEST)/observe soft/DIFFERENCES.md' \
 	'c-tests/soft/captures $(STAGE)/bin/rdma-verbs $(SOFT_TEST)/observe' \
 	'c-tests/soft/hostile $(STAGE)/bin/rdma-verbs' \
