@@ -16,6 +16,7 @@ TESTS += 'c-tests/soft/exports $(SOFT_LIBRARY)' 'c-tests/abi/object $(SOFT_LIBRA
 	'c-tests/soft/valgrind $(STAGE)/bin/rdma-verbs $(SOFT_TEST)/observe' \
 	'c-tests/soft/compare $(STAGE)/bin/rdma-verbs $(SOFT_TEST)/observe soft/DIFFERENCES.md' \
 	'c-tests/soft/captures $(STAGE)/bin/rdma-verbs $(SOFT_TEST)/observe' \
+	'c-tests/soft/observed $(STAGE)/bin/rdma-verbs' \
 	'c-tests/soft/hostile $(STAGE)/bin/rdma-verbs' \
 	'c-tests/soft/network $(STAGE)/bin/rdma-verbs' \
 	'$(SOFT_ALONE) env RDMA_VERBS=$(abspath $(STAGE))/bin/rdma-verbs c-tests/soft/programs tap' \
