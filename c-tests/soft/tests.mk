@@ -27,8 +27,10 @@ $(SOFT_PROGRAMS): $(SOFT_TEST)/%: c-tests/soft/%.c c-tests/soft/tests.mk
 	mkdir -p $(@D)
 	$(CC) $(TEST_CFLAGS) -o $@ $< -lrdmacm -libverbs -lcmocka -lpthread
 
-# All programs of the list on the software device, and what Soft-RoCE makes of them: soft/PROGRAMS.md.
-.PHONY: programs
+# All programs of the list on the software device and, which takes a quarter of an hour, on Soft-RoCE: soft/PROGRAMS.md.
+.PHONY: programs programs-on-rxe
 programs: setup stage
 	RDMA_VERBS=$(abspath $(STAGE))/bin/rdma-verbs c-tests/soft/programs results >$(SOFT_TEST)/programs-on-soft
 	c-tests/soft/programs table $(SOFT_TEST)/programs-on-soft c-tests/soft/programs-on-rxe.tsv >soft/PROGRAMS.md
+programs-on-rxe: setup
+	VM_TIMEOUT=3400 c-tests/vm/run env DEVICE_ADDRESS=10.9.0.1 c-tests/soft/programs results >c-tests/soft/programs-on-rxe.tsv
