@@ -1712,6 +1712,8 @@ fn a_program_that_stops_polling_leaves_no_acknowledgement_behind() {
         [|node| engine().arm(&node.recv_cq, false).unwrap(), |node| drop(engine().query_qp(node.qp).unwrap())];
     for then in after {
         let fake = Fake::new();
+        // Sooner than the thread has anything else to do, which is after 5 seconds.
+        fake.socket.set_read_timeout(Some(Duration::from_secs(3))).unwrap();
         fake.node.recv(1, &[]);
         // Long enough for the thread to leave the sockets to the program, unless another test keeps it from that.
         for _ in 0..1000 {
