@@ -1709,7 +1709,7 @@ fn an_acknowledgement_comes_before_what_is_posted_after_it() {
 #[test]
 fn a_program_that_stops_polling_leaves_no_acknowledgement_behind() {
     let after: [fn(&Node); 2] =
-        [|node| engine().arm(&node.recv_cq, false).unwrap(), |node| drop(engine().query_qp(node.qp).unwrap())];
+        [|node| engine().arm(&node.recv_cq, false).unwrap(), |node| assert_eq!(node.state(), IBV_QPS_RTS)];
     for then in after {
         let fake = Fake::new();
         // Sooner than the thread has anything else to do, which is after 5 seconds.
