@@ -53,11 +53,24 @@ impl<T> EventQueue<T> {
         let before = events.len();
         events.retain(keep);
         for _ in events.len()..before {
-            let mut poll = [nix::poll::PollFd::new(self.ready.as_fd(), nix::poll::PollFlags::POLLIN)];
-            // A waiter may have taken the count already; it finds no event then, and waits again.
-            if nix::poll::poll(&mut poll, nix::poll::PollTimeout::ZERO) == Ok(1) {
-                let _ = self.ready.read();
-            }
+            self.take_count();
+        }
+    }
+
+    /// Takes a count, unless a waiter has done so already, who finds no event then and waits again. Never waits itself,
+    /// though the descriptor may: that waiter needs the lock which is held here.
+    fn take_count(&self) {
+        let mut count = [0u8; 8];
+        let place = libc::iovec { iov_base: count.as_mut_ptr().cast(), iov_len: count.len() };
+        // SAFETY: a descriptor and one place with room.
+        let taken = unsafe { libc::preadv2(self.fd(), &place, 1, -1, libc::RWF_NOWAIT) };
+        if Errno::result(taken).is_ok_and(|taken| taken > 0) || Errno::last() == Errno::EAGAIN {
+            return;
+        }
+        // Linux before 5.8 cannot do that.
+        let mut poll = [nix::poll::PollFd::new(self.ready.as_fd(), nix::poll::PollFlags::POLLIN)];
+        if nix::poll::poll(&mut poll, nix::poll::PollTimeout::ZERO) == Ok(1) {
+            let _ = self.ready.read();
         }
     }
 
@@ -73,5 +86,42 @@ impl<T> EventQueue<T> {
 impl<T> AsFd for EventQueue<T> {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.ready.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    #[test]
+    fn what_is_withdrawn_is_not_counted() {
+        let queue = EventQueue::new().unwrap();
+        for event in [1, 2, 3] {
+            queue.push(event);
+        }
+        queue.retain(|event| *event == 2);
+        assert_eq!(queue.pop(), Ok(2));
+        let mut poll = [nix::poll::PollFd::new(queue.as_fd(), nix::poll::PollFlags::POLLIN)];
+        assert_eq!(nix::poll::poll(&mut poll, nix::poll::PollTimeout::ZERO), Ok(0));
+    }
+
+    /// A waiter may take the count of an event at the moment when that is withdrawn.
+    #[test]
+    fn withdrawing_never_waits() {
+        const LAST: u32 = u32::MAX;
+        let queue = Arc::new(EventQueue::new().unwrap());
+        let waiters: Vec<_> = (0..3)
+            .map(|_| {
+                let queue = queue.clone();
+                std::thread::spawn(move || while queue.pop() != Ok(LAST) {})
+            })
+            .collect();
+        for event in 0..20_000 {
+            queue.push(event);
+            queue.retain(|event| *event == LAST);
+        }
+        waiters.iter().for_each(|_| queue.push(LAST));
+        waiters.into_iter().for_each(|waiter| waiter.join().unwrap());
     }
 }

@@ -213,18 +213,19 @@ struct Manners {
     not_before: Instant,
 }
 
-/// The engine, locked: for a list of requests.
+/// The engine, locked.
 pub(crate) struct Locked<'a> {
     engine: &'a Engine,
     state: MutexGuard<'a, State>,
+    /// A post or a poll: a program that does nothing else comes back to send the acknowledgements that wait.
+    fast: bool,
 }
 
 impl Drop for Locked<'_> {
     fn drop(&mut self) {
         if alive().is_ok() {
             self.state.settle();
-            if !self.engine.standing_back.load(Ordering::Relaxed) {
-                // There is no program that will come back to send them.
+            if !self.fast || !self.engine.standing_back.load(Ordering::SeqCst) {
                 self.state.acknowledge();
             }
         }
@@ -489,9 +490,19 @@ impl Engine {
         Ok(())
     }
 
-    /// In a child of a fork nothing is there to be used; posting and everything else answers ENODEV.
-    pub(crate) fn lock(&self) -> Locked<'_> {
-        let state = match self.state.try_lock() {
+    /// For a list of requests. In a child of a fork nothing is there to be used; posting and everything else answers
+    /// ENODEV.
+    pub(crate) fn lock_to_post(&self) -> Locked<'_> {
+        Locked { engine: self, state: self.lock_state(), fast: true }
+    }
+
+    /// For everything else.
+    fn lock(&self) -> Locked<'_> {
+        Locked { engine: self, state: self.lock_state(), fast: false }
+    }
+
+    fn lock_state(&self) -> MutexGuard<'_, State> {
+        match self.state.try_lock() {
             Ok(state) => state,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             Err(TryLockError::WouldBlock) => {
@@ -500,8 +511,7 @@ impl Engine {
                 self.waiting.fetch_sub(1, Ordering::Relaxed);
                 state
             }
-        };
-        Locked { engine: self, state }
+        }
     }
 
     /// One look at the sockets by a program that polls and found nothing.
@@ -510,7 +520,7 @@ impl Engine {
             return;
         }
         let Ok(state) = self.state.try_lock() else { return };
-        let mut locked = Locked { engine: self, state };
+        let mut locked = Locked { engine: self, state, fast: true };
         self.looks.fetch_add(1, Ordering::Relaxed);
         if !locked.state.look() {
             // The program has had its turn to post, with which they might have travelled.
@@ -546,6 +556,8 @@ impl Engine {
     fn step_forward(&self, _manners: &mut Manners) {
         if self.standing_back.swap(false, Ordering::SeqCst) {
             let _ = self.data.modify(EpollFlags::EPOLLIN);
+            // The program may wait now, and its peer for an acknowledgement that was left to a program that polls.
+            drop(self.lock());
         }
     }
 
@@ -563,7 +575,8 @@ impl Engine {
             }
             manners.tick = reactor::after(TICK, tick).ok();
             if manners.tick.is_some() {
-                return;
+                // A program that finds something with every look has sent no acknowledgement meanwhile.
+                return drop(self.lock());
             }
         }
         self.step_forward(&mut manners);
@@ -648,7 +661,7 @@ extern "C" fn at_exit() {
     if let Some(engine) = Engine::started()
         && let Ok(state) = engine.state.try_lock()
     {
-        Locked { engine, state }.state.acknowledge();
+        drop(Locked { engine, state, fast: false });
     }
 }
 

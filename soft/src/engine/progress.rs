@@ -12,6 +12,7 @@ use crate::descriptors::Tracked;
 use crate::reactor::{self, Timer};
 use libc::iovec;
 use nix::errno::Errno;
+use rdma_sys::ibv_qp_state::IBV_QPS_ERR;
 use rdma_verbs_wire::Malformed;
 use rdma_verbs_wire::frame::{HELLO_BYTES, Hello, LENGTH_BYTES, MAX_FRAME};
 use rdma_verbs_wire::packet::{Header, MAX_HEADER};
@@ -288,7 +289,7 @@ impl State {
         let Some(connection) = self.drop_stream(c) else { return };
         let Role::Bound(q) = connection.role else { return };
         if self.qps[q].responder.link == Some(c) {
-            self.qps[q].responder.lost();
+            self.responder_lost(q);
             self.bind_waiting(q);
         }
         if self.qps[q].requester.link == Some(c) {
@@ -425,14 +426,12 @@ impl State {
     pub(super) fn look(&mut self) -> bool {
         if self.streams.len() <= FEW && self.blocked == 0 {
             // The one that brought something last brings the next as well, more often than not.
-            if self.receive(self.hot) > 0 {
-                return true;
-            }
+            let mut found = self.receive(self.hot) > 0;
             self.looks = self.looks.wrapping_add(1);
-            if !self.looks.is_multiple_of(4) {
-                return false;
+            // One that always has something must not keep the others waiting.
+            if !self.looks.is_multiple_of(if found { 16 } else { 4 }) {
+                return found;
             }
-            let mut found = false;
             for c in 0..self.streams.capacity() {
                 found |= c != self.hot && self.receive(c) > 0;
             }
@@ -666,6 +665,10 @@ impl State {
         let qp = &mut self.qps[q];
         let own = qp.requester.link == Some(c);
         if header.is_response() {
+            if qp.state == IBV_QPS_ERR {
+                // Nothing waits for it. What is still to be said here must not be cut off.
+                return Ok(());
+            }
             // The peer's responder may add its acknowledgements to its requests.
             if !own && !header.is_ack() {
                 return Err(Malformed("a response on a connection of the peer's"));
@@ -674,8 +677,11 @@ impl State {
         }
         if own && qp.responder.link != Some(c) {
             // The peer makes use of this connection. If it had another, that is gone.
-            let other = qp.responder.link.replace(c);
-            other.map(|other| self.drop_stream(other));
+            if let Some(other) = qp.responder.link {
+                self.drop_stream(other);
+                self.responder_lost(q);
+            }
+            self.qps[q].responder.link = Some(c);
         }
         self.request(q, header, payload)
     }
@@ -767,7 +773,9 @@ impl State {
     pub(super) fn acknowledge(&mut self) {
         let mut deferred = std::mem::take(&mut self.deferred);
         for q in deferred.drain(..) {
-            if self.qps.get(q).is_some_and(|qp| qp.responder.owes_ack()) {
+            let Some(qp) = self.qps.get_mut(q) else { continue };
+            qp.responder.deferred = false;
+            if qp.responder.owes_ack() {
                 self.answer(q);
             }
         }

@@ -47,6 +47,11 @@ impl ReceiveQueue {
         self.queue.pop_front()
     }
 
+    /// One that has been taken and not been used.
+    pub(super) fn put_back(&mut self, receive: Receive) {
+        self.queue.push_front(receive);
+    }
+
     pub(super) fn len(&self) -> usize {
         self.queue.len()
     }

@@ -356,6 +356,10 @@ impl State {
         if !matches!(qp.state, IBV_QPS_RTS | IBV_QPS_SQD) || qp.requester.resume.is_some() || qp.requester.gone {
             return;
         }
+        // What the program has received before it posted is answered first, as far as that is possible.
+        if qp.responder.has_answers() {
+            self.answer(q);
+        }
         let mut batch = self.requests.take().unwrap_or_else(Batch::new);
         for turn in 0.. {
             batch.clear();
@@ -511,7 +515,8 @@ impl State {
         let late = |at: Option<Instant>| at.is_some_and(|at| at <= now);
         if late(self.qps[q].requester.deadline) {
             // If all the machine has slept, what has come meanwhile still counts.
-            if let Some(c) = self.qps[q].requester.link {
+            let Qp { requester, responder, .. } = &self.qps[q];
+            for c in [requester.link, responder.link].into_iter().flatten() {
                 self.receive(c);
             }
         }
@@ -607,11 +612,11 @@ impl State {
         }
         match header.kind {
             Kind::Acknowledge(aeth) => match aeth.syndrome {
-                Syndrome::Ack { .. } => {
+                Syndrome::Ack { credits } => {
                     self.acknowledged(q, psn + 1);
                     self.credited(q, aeth);
-                    // After an RNR NAK nothing comes before there is a receive.
-                    if self.qps[q].requester.link.is_some() {
+                    // After an RNR NAK nothing that gives credit comes before there is a receive.
+                    if credits > 0 && self.qps[q].requester.link.is_some() {
                         self.qps[q].requester.resume = None;
                     }
                     self.pump(q);
@@ -774,6 +779,9 @@ impl State {
         let qp = &mut self.qps[q];
         let retries = qp.attr.rnr_retry;
         let requester = &mut qp.requester;
+        if psn < requester.unacknowledged {
+            return Err(Malformed("a refusal of what has arrived"));
+        }
         let begun = requester.queue.partition_point(|send| send.first_psn <= psn);
         let at = begun.checked_sub(1).ok_or(Malformed("a refusal of nothing"))?;
         let send = &requester.queue[at];

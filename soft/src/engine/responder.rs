@@ -45,6 +45,10 @@ pub(super) struct Responder {
     sent: u32,
     /// An acknowledgement of everything so far is due, behind the answers.
     ack: bool,
+    /// Something has been executed since an acknowledgement last went along with requests.
+    untold: bool,
+    /// It is on the list of those that owe an acknowledgement.
+    pub(super) deferred: bool,
     unacknowledged_messages: u32,
     unacknowledged_bytes: usize,
 }
@@ -52,6 +56,15 @@ pub(super) struct Responder {
 enum Message {
     Send { receive: Receive, offset: usize },
     Write { address: u64, rkey: u32, length: usize, offset: usize },
+}
+
+impl Message {
+    /// Whether a packet of it has come to its end.
+    fn has_begun(&self) -> bool {
+        match self {
+            Message::Send { offset, .. } | Message::Write { offset, .. } => *offset > 0,
+        }
+    }
 }
 
 /// A packet that is executed, between its header and the end of its payload.
@@ -96,6 +109,8 @@ impl Responder {
             answers: VecDeque::new(),
             sent: 0,
             ack: false,
+            untold: false,
+            deferred: false,
             unacknowledged_messages: 0,
             unacknowledged_bytes: 0,
         }
@@ -111,26 +126,18 @@ impl Responder {
         }
     }
 
-    /// The connection is gone, and with it what it was to carry. A message that has begun goes on if the peer sends the
-    /// rest over another.
-    pub(super) fn lost(&mut self) {
-        self.link = None;
-        self.answers.clear();
-        self.sent = 0;
-        self.ack = false;
-    }
-
     pub(super) fn owes_ack(&self) -> bool {
         self.ack
     }
 
-    /// Whether an acknowledgement may leave by another connection than the answers.
-    fn may_go_along(&self) -> bool {
-        self.ack && self.answers.is_empty() && !self.refusing && self.link.is_some()
+    /// Whether there is more to be said than an acknowledgement.
+    pub(super) fn has_answers(&self) -> bool {
+        !self.answers.is_empty()
     }
 
     fn advance(&mut self, packets: u32) {
         self.expected = (self.expected + packets) & PSN_MASK;
+        self.untold = true;
     }
 
     fn complete_message(&mut self) {
@@ -350,6 +357,28 @@ impl State {
         Ok(())
     }
 
+    /// The connection is gone, and with it what it was to carry. A message that has begun goes on if the peer sends the
+    /// rest over another, from the packet on that did not come to its end.
+    pub(super) fn responder_lost(&mut self, q: usize) {
+        let qp = &mut self.qps[q];
+        let responder = &mut qp.responder;
+        responder.link = None;
+        responder.answers.clear();
+        responder.sent = 0;
+        responder.ack = false;
+        let Some(packet) = responder.packet.take() else { return };
+        let unused = match responder.message.take_if(|message| !message.has_begun()) {
+            Some(Message::Send { receive, .. }) => Some(receive),
+            _ => packet.receive,
+        };
+        if let Some(receive) = unused {
+            match qp.srq.and_then(|srq| self.srqs.get_mut(srq)) {
+                Some(srq) => srq.queue.put_back(receive),
+                None => qp.receives.put_back(receive),
+            }
+        }
+    }
+
     fn take_receive(&mut self, q: usize) -> Option<Receive> {
         match self.qps[q].srq {
             Some(srq) => self.srqs.get_mut(srq)?.take(),
@@ -390,8 +419,11 @@ impl State {
         let responder = &mut self.qps[q].responder;
         if std::mem::take(&mut responder.hungry) && responder.link.is_some() {
             responder.ack = true;
-            let list = if responder.refusing { &mut self.hurried } else { &mut self.deferred };
-            list.push(q);
+            if responder.refusing {
+                self.hurried.push(q);
+            } else {
+                self.defer_ack(q);
+            }
         }
     }
 
@@ -514,7 +546,7 @@ impl State {
         let full = responder.unacknowledged_messages >= ACK_MESSAGES || responder.unacknowledged_bytes >= ACK_BYTES;
         if full || !responder.answers.is_empty() {
             self.hurried.push(q);
-        } else if self.deferred.last() != Some(&q) {
+        } else if !std::mem::replace(&mut self.qps[q].responder.deferred, true) {
             self.deferred.push(q);
         }
     }
@@ -636,16 +668,37 @@ impl State {
         None
     }
 
-    /// The acknowledgement that is due, if it may travel with requests of the same queue pair to its peer: one packet
-    /// and one call less for each message of a conversation.
+    /// What goes in front of requests of the same queue pair, so that no program hears of an answer before its own request
+    /// has completed: a responder of hardware acknowledges before its program can answer.
     pub(super) fn ack_along(&self, q: usize) -> Option<Header> {
-        let qp = &self.qps[q];
-        qp.responder.may_go_along().then(|| self.ack_header(q))
+        let Qp { responder, requester, .. } = &self.qps[q];
+        let c = responder.link?;
+        if requester.link.is_none_or(|own| own == c) {
+            // In one connection answers stay in their order; this is one packet and one call less for each message.
+            let due = responder.ack && responder.answers.is_empty() && !responder.refusing;
+            return due.then(|| self.ack_header(q));
+        }
+        // What has gone over the other connection may come later.
+        if !responder.untold {
+            return None;
+        }
+        let (psn, msn) = match responder.answers.front() {
+            None => (responder.expected, responder.msn),
+            Some(Answer::Read { psn, msn, .. } | Answer::Atomic { psn, msn, .. }) => (*psn, msn.wrapping_sub(1)),
+            Some(Answer::Nak { psn, aeth }) => (*psn, aeth.msn),
+        };
+        // Without credit it is no news for a peer that waits because it was refused.
+        let syndrome = if responder.refusing { Syndrome::Ack { credits: 0 } } else { self.credits(q) };
+        let kind = Kind::Acknowledge(Aeth { syndrome, msn: msn & PSN_MASK });
+        Some(Header { kind, psn: psn.wrapping_sub(1) & PSN_MASK, ..self.ack_header(q) })
     }
 
     pub(super) fn acknowledged_along(&mut self, q: usize) {
-        let packets = self.qps[q].responder.sent;
-        self.answered(q, Progress { answers: 0, packets, ack: true });
+        let responder = &mut self.qps[q].responder;
+        responder.untold = false;
+        if responder.answers.is_empty() && !responder.refusing {
+            self.answered(q, Progress { answers: 0, packets: 0, ack: true });
+        }
     }
 
     /// An acknowledgement of everything so far.

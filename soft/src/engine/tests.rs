@@ -156,7 +156,7 @@ impl Node {
     }
 
     pub(super) fn post(&self, wr_id: u64, operation: Operation, flags: u32, sges: &[ibv_sge]) -> Result<(), Errno> {
-        let mut locked = engine().lock();
+        let mut locked = engine().lock_to_post();
         let outcome = locked.post_send(self.qp, &SendRequest { wr_id, operation, flags, data: Data::Sges(sges) });
         locked.ring(self.qp);
         outcome
@@ -167,7 +167,7 @@ impl Node {
     }
 
     pub(super) fn recv(&self, wr_id: u64, sges: &[ibv_sge]) {
-        engine().lock().post_recv(self.qp, wr_id, sges).unwrap();
+        engine().lock_to_post().post_recv(self.qp, wr_id, sges).unwrap();
     }
 
     /// The next completion of the send queue.
@@ -500,7 +500,7 @@ fn full_queues_and_long_lists_are_refused() {
     let cap = ibv_qp_cap { max_send_wr: 2, max_recv_wr: 3, max_send_sge: 2, max_recv_sge: 1, max_inline_data: 10 };
     let (a, b) = pair_of(Setup { cap, ..Setup::default() }, Setup::default());
     let from = a.memory(64);
-    let recv = |sges: &[ibv_sge]| engine().lock().post_recv(a.qp, 0, sges);
+    let recv = |sges: &[ibv_sge]| engine().lock_to_post().post_recv(a.qp, 0, sges);
     assert_eq!(recv(&[from.sge(0, 1); 2]), Err(Errno::EINVAL));
     for _ in 0..3 {
         assert_eq!(recv(&[from.sge(0, 1)]), Ok(()));
@@ -510,13 +510,13 @@ fn full_queues_and_long_lists_are_refused() {
     let inline = |length| {
         let sges = [ibv_sge { lkey: 0, ..from.sge(0, length) }];
         let data = Data::InlineSges(&sges);
-        engine().lock().post_send(a.qp, &SendRequest { wr_id: 0, operation: Operation::Send, flags: 0, data })
+        engine().lock_to_post().post_send(a.qp, &SendRequest { wr_id: 0, operation: Operation::Send, flags: 0, data })
     };
     assert_eq!(inline(11), Err(Errno::EINVAL));
-    assert_eq!(engine().lock().send_room(a.qp), Ok(2));
+    assert_eq!(engine().lock_to_post().send_room(a.qp), Ok(2));
     assert_eq!(inline(10), Ok(()));
     assert_eq!(inline(0), Ok(()));
-    assert_eq!(engine().lock().send_room(a.qp), Ok(0));
+    assert_eq!(engine().lock_to_post().send_room(a.qp), Ok(0));
     assert_eq!(inline(0), Err(Errno::ENOMEM));
     drop(b);
 }
@@ -531,7 +531,7 @@ fn inline_data_is_copied_when_it_is_posted() {
         let sges = [ibv_sge { lkey: 0, ..from.sge(0, 60) }, ibv_sge { lkey: 0, ..from.sge(60, 40) }];
         let data = Data::InlineSges(&sges);
         let request = SendRequest { wr_id: 1, operation: Operation::Send, flags: SIGNALED, data };
-        let mut locked = engine().lock();
+        let mut locked = engine().lock_to_post();
         locked.post_send(a.qp, &request).unwrap();
         // Nothing has gone out yet.
         from.bytes_mut().fill(0);
@@ -701,7 +701,7 @@ fn err_flushes_what_is_posted_and_what_will_be() {
     assert_eq!(b.state(), IBV_QPS_RTS);
     // And back.
     a.set_state(IBV_QPS_RESET).unwrap();
-    assert_eq!(engine().lock().post_recv(a.qp, 1, &[]), Err(Errno::EINVAL));
+    assert_eq!(engine().lock_to_post().post_recv(a.qp, 1, &[]), Err(Errno::EINVAL));
     assert_eq!(a.post(1, Operation::Send, 0, &[]), Err(Errno::EINVAL));
 }
 
@@ -813,7 +813,7 @@ fn a_receive_ends_the_wait_for_the_rnr_timer() {
         b.recv(wr_id, &[]);
         assert_good(&b.received(), wr_id, IBV_WC_RECV, 0);
         a.found.borrow_mut()[0].clear();
-        while engine().lock().send_room(a.qp) != Ok(64) {
+        while engine().lock_to_post().send_room(a.qp) != Ok(64) {
             a.poll(0);
         }
     }
@@ -1074,8 +1074,8 @@ fn a_shared_receive_queue_serves_all_its_queue_pairs() {
     for (client, server) in clients.iter().zip(&servers) {
         connect(client, server);
     }
-    assert_eq!(engine().lock().post_recv(servers[0].qp, 0, &[]), Err(Errno::EINVAL));
-    let post = |wr_id| engine().lock().post_srq_recv(srq, wr_id, &[]);
+    assert_eq!(engine().lock_to_post().post_recv(servers[0].qp, 0, &[]), Err(Errno::EINVAL));
+    let post = |wr_id| engine().lock_to_post().post_srq_recv(srq, wr_id, &[]);
     for round in 0..20 {
         // All are refused at first, and each receive is for one of them.
         clients.iter().for_each(|client| client.send(round, &[]));
@@ -1283,7 +1283,7 @@ fn threads_post_and_poll_at_once() {
         scope.spawn(move || {
             for wr_id in 0..COUNT {
                 loop {
-                    let mut locked = engine().lock();
+                    let mut locked = engine().lock_to_post();
                     let data = Data::Sges(std::slice::from_ref(&sge));
                     let request = SendRequest { wr_id, operation: Operation::Send, flags: SIGNALED, data };
                     let outcome = locked.post_send(qp, &request);
@@ -1330,7 +1330,7 @@ fn a_child_of_a_fork_has_no_device_and_its_parent_still_has() {
         nix::unistd::ForkResult::Child => {
             let mut good = get().is_err_and(|error| error == Errno::ENODEV);
             good &= parent.alloc_pd() == Err(Errno::ENODEV);
-            good &= parent.lock().post_recv(a.qp, 1, &[]) == Err(Errno::ENODEV);
+            good &= parent.lock_to_post().post_recv(a.qp, 1, &[]) == Err(Errno::ENODEV);
             good &= parent.poll_cq(&a.recv_cq, &mut [MaybeUninit::uninit()]) == Err(Errno::ENODEV);
             good &= a.channel.pop().is_err();
             // SAFETY: leaves at once, as a child of a threaded program must.
@@ -1382,26 +1382,33 @@ impl Fake {
         node.init();
         node.rtr_to(FAKE, 100);
         node.rts();
+        Fake { socket: Fake::connect(&node, FAKE), node }
+    }
+
+    /// A connection for the requests of the queue pair `source_qp`.
+    fn connect(node: &Node, source_qp: u32) -> std::net::TcpStream {
         let (_, gid) = loopback();
         let socket = std::net::TcpStream::connect(("127.0.0.1", node.number as u16)).unwrap();
         socket.set_read_timeout(Some(PATIENCE)).unwrap();
         let hello = rdma_verbs_wire::frame::Hello::Requests {
-            source_qp: FAKE,
+            source_qp,
             destination_qp: node.number,
             source_gid: gid,
             destination_gid: gid,
         };
         (&socket).write_all(&hello.encode()).unwrap();
-        Fake { socket, node }
+        socket
     }
 
     fn say(&self, psn: u32, kind: Kind, payload: &[u8]) {
+        (&self.socket).write_all(&self.frame(psn, kind, payload)).unwrap();
+    }
+
+    fn frame(&self, psn: u32, kind: Kind, payload: &[u8]) -> Vec<u8> {
         let header = Header { kind, solicited: false, ack_request: false, destination_qp: self.node.number, psn };
         let mut buffer = [0; LENGTH_BYTES + MAX_HEADER];
         let length = header.encode(payload.len(), &mut buffer);
-        let mut socket = &self.socket;
-        socket.write_all(&buffer[..length]).unwrap();
-        socket.write_all(payload).unwrap();
+        [&buffer[..length], payload].concat()
     }
 
     /// The next packet; `None`: the device has closed the connection.
@@ -1608,6 +1615,115 @@ fn an_acknowledgement_that_overtakes_a_read_counts_when_the_read_is_done() {
     assert_good(&fake.node.sent(), 1, IBV_WC_RDMA_READ, 8);
     assert_good(&fake.node.sent(), 2, IBV_WC_RDMA_WRITE, 0);
     assert_eq!(memory.bytes(), b"12345678");
+}
+
+#[test]
+fn a_refusal_of_what_has_arrived_ends_the_connection() {
+    let fake = Fake::new();
+    let memory = fake.node.memory(3 * MAX_PAYLOAD);
+    fake.node.recv(1, &[]);
+    fake.say(100, ONLY, &[]);
+    fake.node.received();
+    fake.node.send(1, &[memory.sge(0, 3 * MAX_PAYLOAD)]);
+    let sq_psn = Setup::default().sq_psn;
+    let tell = |psn, syndrome| fake.say(psn, Kind::Acknowledge(Aeth { syndrome, msn: 0 }), &[]);
+    tell(sq_psn, Syndrome::Ack { credits: 5 });
+    while !matches!(fake.hear().unwrap().0.kind, Kind::Send { place: Place::Last, .. }) {}
+    tell(sq_psn + 1, Syndrome::Ack { credits: 5 });
+    tell(sq_psn, Syndrome::RnrNak { timer: 1 });
+    fake.assert_closed();
+    assert_error(&fake.node.sent(), 1, IBV_WC_RETRY_EXC_ERR);
+}
+
+#[test]
+fn a_refusal_is_heard_though_a_response_comes_behind_the_wrong_request() {
+    let fake = Fake::new();
+    let memory = fake.node.memory(8);
+    fake.node.recv(1, &[]);
+    fake.say(100, ONLY, &[]);
+    fake.node.received();
+    fake.node.post(1, Operation::Read { address: 0, rkey: 0 }, SIGNALED, &[memory.sge(0, 8)]).unwrap();
+    while !matches!(fake.hear().unwrap().0.kind, Kind::ReadRequest(_)) {}
+    let aeth = Some(Aeth { syndrome: Syndrome::Ack { credits: 31 }, msn: 1 });
+    let mut bytes = fake.frame(101, send_in(Place::Last), &[1]);
+    bytes.extend(fake.frame(Setup::default().sq_psn, Kind::ReadResponse { place: Place::Only, aeth }, &[7; 8]));
+    (&fake.socket).write_all(&bytes).unwrap();
+    let invalid = |(header, _): (Header, Vec<u8>)| match header.kind {
+        Kind::Acknowledge(Aeth { syndrome, .. }) => syndrome == Syndrome::Nak(Nak::InvalidRequest),
+        _ => false,
+    };
+    while !invalid(fake.hear().expect("the refusal")) {}
+    assert_error(&fake.node.sent(), 1, IBV_WC_WR_FLUSH_ERR);
+    assert_eq!(memory.bytes(), [0; 8]);
+}
+
+#[test]
+fn a_packet_that_was_cut_off_comes_again_over_another_connection() {
+    let reth = |memory: &Registered| Reth { address: memory.address(0), rkey: memory.keys.rkey, length: 100 };
+    let write = |memory: &Registered| Kind::Write { place: Place::Only, reth: Some(reth(memory)), imm: Some(5) };
+    for (of_a_write, opcode) in [(false, IBV_WC_RECV), (true, IBV_WC_RECV_RDMA_WITH_IMM)] {
+        let mut fake = Fake::new();
+        let memory = fake.node.memory(104);
+        fake.node.recv(1, &[memory.sge(0, 100)]);
+        let kind = if of_a_write { write(&memory) } else { ONLY };
+        let frame = fake.frame(100, kind, &[7; 100]);
+        (&fake.socket).write_all(&frame[..frame.len() - 50]).unwrap();
+        fake.node.assert_quiet();
+        fake.socket = Fake::connect(&fake.node, FAKE);
+        (&fake.socket).write_all(&frame).unwrap();
+        assert_good(&fake.node.received(), 1, opcode, 100);
+        assert_eq!(memory.bytes()[..100], [7; 100]);
+    }
+}
+
+/// A program must not hear of an answer before its own request has completed.
+#[test]
+fn an_acknowledgement_comes_before_what_is_posted_after_it() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let number = 0x01_0000 | u32::from(listener.local_addr().unwrap().port());
+    let node = Node::new(Setup::default());
+    node.init();
+    node.rtr_to(number, 100);
+    node.rts();
+    node.recv(1, &[]);
+    // The queue pair has a connection of its own before its peer has one.
+    node.post(1, Operation::Write { address: 0, rkey: 0 }, 0, &[]).unwrap();
+    let (mut own, _) = listener.accept().unwrap();
+    own.set_read_timeout(Some(PATIENCE)).unwrap();
+    own.read_exact(&mut [0; rdma_verbs_wire::frame::HELLO_BYTES]).unwrap();
+    let fake = Fake { socket: Fake::connect(&node, number), node };
+    fake.say(100, ONLY, &[]);
+    fake.node.received();
+    // It is acknowledged over the peer's connection.
+    assert_eq!(fake.hear().unwrap().0.psn, 100);
+    fake.node.post(2, Operation::Write { address: 0, rkey: 0 }, 0, &[]).unwrap();
+    let own = Fake { socket: own, node: Node::new(Setup::default()) };
+    let kinds: Vec<Kind> = (0..3).map(|_| own.hear().unwrap().0.kind).collect();
+    assert!(matches!(kinds[0], Kind::Write { .. }));
+    assert!(matches!(kinds[1], Kind::Acknowledge(Aeth { syndrome: Syndrome::Ack { .. }, msn: 1 })), "{kinds:?}");
+    assert!(matches!(kinds[2], Kind::Write { .. }));
+}
+
+/// What a program receives by polling is acknowledged with its next post or its next look; if it does something else, with
+/// that.
+#[test]
+fn a_program_that_stops_polling_leaves_no_acknowledgement_behind() {
+    let after: [fn(&Node); 2] =
+        [|node| engine().arm(&node.recv_cq, false).unwrap(), |node| assert_eq!(node.state(), IBV_QPS_RTS)];
+    for then in after {
+        let fake = Fake::new();
+        // Sooner than the thread has anything else to do, which is after 5 seconds.
+        fake.socket.set_read_timeout(Some(Duration::from_secs(3))).unwrap();
+        fake.node.recv(1, &[]);
+        // Long enough for the thread to leave the sockets to the program, unless another test keeps it from that.
+        for _ in 0..1000 {
+            fake.node.poll(1);
+        }
+        fake.say(100, ONLY, &[]);
+        fake.node.received();
+        then(&fake.node);
+        assert_eq!(fake.hear().unwrap().0.psn, 100);
+    }
 }
 
 #[test]

@@ -80,7 +80,7 @@ pub(super) unsafe extern "C" fn post_send(
 /// # Safety
 /// * `bad` has room for a pointer.
 unsafe fn locked<W>(first: *mut W, bad: *mut *mut W) -> Result<Locked<'static>, Errno> {
-    engine::get().map(|engine| engine.lock()).inspect_err(|_| {
+    engine::get().map(|engine| engine.lock_to_post()).inspect_err(|_| {
         // SAFETY: the caller's promise.
         unsafe { *bad = first };
     })

@@ -188,7 +188,7 @@ fn post_all(key: engine::QpKey, requests: &mut Requests) -> Result<(), Errno> {
         return Err(errno);
     }
     requests.resolve();
-    let mut engine = engine::get()?.lock();
+    let mut engine = engine::get()?.lock_to_post();
     if engine.send_room(key)? < requests.requests.len() {
         return Err(Errno::ENOMEM);
     }
