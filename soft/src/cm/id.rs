@@ -501,9 +501,10 @@ impl IdRef {
         }
     }
 
-    /// A synchronous identifier waits for what the call has begun; the event stays in `id->event`.
-    pub(super) fn complete(self) -> Result<(), Errno> {
-        if !self.core().lock().synchronous {
+    /// A synchronous identifier waits for what the call has begun; the event stays in `id->event`. Any other may be gone
+    /// by now: the thread that gets its events may have destroyed it. So `core` is that of `self`, taken before.
+    pub(super) fn complete(self, core: &Core) -> Result<(), Errno> {
+        if !core.lock().synchronous {
             return Ok(());
         }
         self.acknowledge_event();
