@@ -1292,6 +1292,43 @@ static void both_families(void **state)
 	assert_false(hears("127.0.0.1", "127.0.0.2", 0));
 }
 
+/* Sends and polls for ever; the pair is connected. */
+static void *keep_sending(void *argument)
+{
+	struct pair *pair = argument;
+	struct ibv_send_wr wr = { .opcode = IBV_WR_RDMA_WRITE, .send_flags = IBV_SEND_SIGNALED }, *bad;
+	struct ibv_wc wc;
+
+	for (;;) {
+		if (ibv_post_send(pair->client->qp, &wr, &bad))
+			return "not posted";
+		while (!ibv_poll_cq(pair->client->send_cq, 1, &wc))
+			;
+		if (wc.status)
+			return "not completed";
+	}
+}
+
+/* Verbs are no cancellation points: a thread that is cancelled goes on while it does nothing else, and the program can
+ * still use the device. */
+static void a_cancelled_thread_holds_nothing(void **state)
+{
+	struct pair pair = connected(NULL, NULL);
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_ERR };
+	pthread_t thread;
+	void *result;
+
+	(void)state;
+	assert_int_equal(pthread_create(&thread, NULL, keep_sending, &pair), 0);
+	usleep(20000);
+	assert_int_equal(pthread_cancel(thread), 0);
+	usleep(20000);
+	assert_int_equal(ibv_modify_qp(pair.client->qp, &attr, IBV_QP_STATE), 0);
+	assert_int_equal(pthread_join(thread, &result), 0);
+	assert_ptr_not_equal(result, PTHREAD_CANCELED);
+	destroy_pair(&pair);
+}
+
 /* Made on the second attempt, with the same attributes: nothing of the first is left in them. */
 static void a_queue_pair_may_be_asked_for_again(void **state)
 {
@@ -1456,6 +1493,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(a_shared_receive_queue),
 		cmocka_unit_test(wildcards),
 		cmocka_unit_test(both_families),
+		cmocka_unit_test(a_cancelled_thread_holds_nothing),
 		cmocka_unit_test(a_queue_pair_may_be_asked_for_again),
 		cmocka_unit_test(an_event_may_end_its_identifier),
 		cmocka_unit_test(questions_about_names),

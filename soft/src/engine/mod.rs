@@ -20,6 +20,7 @@ pub(crate) use cq::Cq;
 
 use crate::event_queue::EventQueue;
 use crate::reactor::{self, Registration, Source, Timer};
+use crate::uncancelled::Uncancelled;
 use crate::{capture, descriptors};
 use nix::errno::Errno;
 use nix::sys::epoll::EpollFlags;
@@ -217,6 +218,8 @@ struct Manners {
 pub(crate) struct Locked<'a> {
     engine: &'a Engine,
     state: MutexGuard<'a, State>,
+    /// Behind the lock, which it outlives.
+    _uncancelled: Uncancelled,
 }
 
 impl Drop for Locked<'_> {
@@ -238,6 +241,7 @@ impl Engine {
     }
 
     fn start() -> Result<Engine, Errno> {
+        let _uncancelled = Uncancelled::new();
         let ports = match rdma_verbs_contract::environment::value(c"RDMA_SOFT_PORTS") {
             None => None,
             Some(text) => {
@@ -491,6 +495,7 @@ impl Engine {
 
     /// In a child of a fork nothing is there to be used; posting and everything else answers ENODEV.
     pub(crate) fn lock(&self) -> Locked<'_> {
+        let _uncancelled = Uncancelled::new();
         let state = match self.state.try_lock() {
             Ok(state) => state,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
@@ -501,7 +506,7 @@ impl Engine {
                 state
             }
         };
-        Locked { engine: self, state }
+        Locked { engine: self, state, _uncancelled }
     }
 
     /// One look at the sockets by a program that polls and found nothing.
@@ -509,8 +514,9 @@ impl Engine {
         if self.waiting.load(Ordering::Relaxed) > 0 {
             return;
         }
+        let _uncancelled = Uncancelled::new();
         let Ok(state) = self.state.try_lock() else { return };
-        let mut locked = Locked { engine: self, state };
+        let mut locked = Locked { engine: self, state, _uncancelled: Uncancelled::new() };
         self.looks.fetch_add(1, Ordering::Relaxed);
         if !locked.state.look() {
             // The program has had its turn to post, with which they might have travelled.
@@ -645,10 +651,11 @@ extern "C" fn after_fork_in_child() {
 
 /// What has been received is acknowledged, though the program did not poll once more.
 extern "C" fn at_exit() {
+    let _uncancelled = Uncancelled::new();
     if let Some(engine) = Engine::started()
         && let Ok(state) = engine.state.try_lock()
     {
-        Locked { engine, state }.state.acknowledge();
+        Locked { engine, state, _uncancelled }.state.acknowledge();
     }
 }
 
