@@ -1339,6 +1339,7 @@ static void a_queue_pair_may_be_asked_for_again(void **state)
 			 .max_inline_data = 1 << 20 },
 		.qp_type = IBV_QPT_RC,
 	};
+	int fd;
 
 	(void)state;
 	if (!is_soft)
@@ -1348,6 +1349,14 @@ static void a_queue_pair_may_be_asked_for_again(void **state)
 	assert_null(id->send_cq);
 	assert_null(attr.send_cq);
 	assert_null(attr.recv_cq);
+	/* Nor a descriptor of what was made on the way. */
+	fd = dup(0);
+	close(fd);
+	attr.cap.max_recv_wr = UINT32_MAX;
+	assert_minus_one(rdma_create_qp(id, NULL, &attr), EINVAL);
+	assert_int_equal(dup(0), fd);
+	close(fd);
+	attr.cap.max_recv_wr = 4;
 	attr.cap.max_inline_data = 16;
 	assert_int_equal(rdma_create_qp(id, NULL, &attr), 0);
 	assert_ptr_equal(attr.send_cq, id->send_cq);

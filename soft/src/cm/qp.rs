@@ -101,9 +101,9 @@ pub(super) fn connect(id: IdRef) -> Result<(), Errno> {
 fn create_cqs(id: IdRef, send_wr: u32, recv_wr: u32) -> Result<(), Errno> {
     let create = |size: u32| {
         let verbs = verbs()?;
+        let size = c_int::try_from(size).map_err(|_| Errno::EINVAL)?;
         // SAFETY: an open device.
         let channel = object(unsafe { (verbs.create_comp_channel)(id.verbs()) })?;
-        let size = c_int::try_from(size).map_err(|_| Errno::EINVAL)?;
         // SAFETY: an open device, and a channel of it.
         match object(unsafe { (verbs.create_cq)(id.verbs(), size, id.as_ptr().cast(), channel, 0) }) {
             Ok(cq) => Ok((channel, cq)),
