@@ -34,7 +34,7 @@ static const char *address = "127.0.0.1";
 static int is_soft = 1;
 
 /* Long enough for what comes; nothing waits as long as that when all is well. */
-enum { PATIENCE_MS = 60000 };
+enum { PATIENCE_MS = 60000, MANY = 500 };
 
 #define assert_minus_one(call, error) do { \
 	errno = 0; \
@@ -1285,9 +1285,116 @@ static void both_families(void **state)
 	assert_true(hears("::", "::1", 0));
 	assert_true(hears("::", "127.0.0.1", 0));
 	assert_true(hears("127.0.0.1", "127.0.0.1", 0));
+	assert_true(hears("::ffff:127.0.0.1", "127.0.0.1", 0));
+	assert_true(hears("::ffff:0.0.0.0", "127.0.0.1", 0));
 	assert_false(hears("::", "127.0.0.1", 1));
 	assert_false(hears("::1", "127.0.0.1", 0));
 	assert_false(hears("127.0.0.1", "127.0.0.2", 0));
+}
+
+/* Sends and polls for ever; the pair is connected. */
+static void *keep_sending(void *argument)
+{
+	struct pair *pair = argument;
+	struct ibv_send_wr wr = { .opcode = IBV_WR_RDMA_WRITE, .send_flags = IBV_SEND_SIGNALED }, *bad;
+	struct ibv_wc wc;
+
+	for (;;) {
+		if (ibv_post_send(pair->client->qp, &wr, &bad))
+			return "not posted";
+		while (!ibv_poll_cq(pair->client->send_cq, 1, &wc))
+			;
+		if (wc.status)
+			return "not completed";
+	}
+}
+
+/* Verbs are no cancellation points: a thread that is cancelled goes on while it does nothing else, and the program can
+ * still use the device. */
+static void a_cancelled_thread_holds_nothing(void **state)
+{
+	struct pair pair = connected(NULL, NULL);
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_ERR };
+	pthread_t thread;
+	void *result;
+
+	(void)state;
+	assert_int_equal(pthread_create(&thread, NULL, keep_sending, &pair), 0);
+	usleep(20000);
+	assert_int_equal(pthread_cancel(thread), 0);
+	usleep(20000);
+	assert_int_equal(ibv_modify_qp(pair.client->qp, &attr, IBV_QP_STATE), 0);
+	assert_int_equal(pthread_join(thread, &result), 0);
+	assert_ptr_not_equal(result, PTHREAD_CANCELED);
+	destroy_pair(&pair);
+}
+
+/* Made on the second attempt, with the same attributes: nothing of the first is left in them. */
+static void a_queue_pair_may_be_asked_for_again(void **state)
+{
+	struct rdma_event_channel *events = channel();
+	struct rdma_cm_id *id = identifier(events);
+	struct ibv_qp_init_attr attr = {
+		.cap = { .max_send_wr = 4, .max_recv_wr = 4, .max_send_sge = 1, .max_recv_sge = 1,
+			 .max_inline_data = 1 << 20 },
+		.qp_type = IBV_QPT_RC,
+	};
+	int fd;
+
+	(void)state;
+	if (!is_soft)
+		skip();
+	assert_int_equal(rdma_bind_addr(id, at(address, 0)), 0);
+	assert_minus_one(rdma_create_qp(id, NULL, &attr), EINVAL);
+	assert_null(id->send_cq);
+	assert_null(attr.send_cq);
+	assert_null(attr.recv_cq);
+	/* Nor a descriptor of what was made on the way. */
+	fd = dup(0);
+	close(fd);
+	attr.cap.max_recv_wr = UINT32_MAX;
+	assert_minus_one(rdma_create_qp(id, NULL, &attr), EINVAL);
+	assert_int_equal(dup(0), fd);
+	close(fd);
+	attr.cap.max_recv_wr = 4;
+	attr.cap.max_inline_data = 16;
+	assert_int_equal(rdma_create_qp(id, NULL, &attr), 0);
+	assert_ptr_equal(attr.send_cq, id->send_cq);
+	destroy(id);
+	rdma_destroy_event_channel(events);
+}
+
+/* Gets the event of each identifier, and destroys it at once, while the call that caused it may still run. */
+static void *destroy_each(void *on)
+{
+	struct rdma_cm_event *event;
+	struct rdma_cm_id *id;
+	int rounds;
+
+	for (rounds = 0; rounds < MANY; rounds++) {
+		if (rdma_get_cm_event(on, &event))
+			return "no event";
+		id = event->id;
+		if (event->event != RDMA_CM_EVENT_ADDR_RESOLVED || rdma_ack_cm_event(event) || rdma_destroy_id(id))
+			return "not destroyed";
+	}
+	return NULL;
+}
+
+static void an_event_may_end_its_identifier(void **state)
+{
+	struct rdma_event_channel *events = channel();
+	pthread_t thread;
+	void *wrong;
+	int rounds;
+
+	(void)state;
+	assert_int_equal(pthread_create(&thread, NULL, destroy_each, events), 0);
+	for (rounds = 0; rounds < MANY; rounds++)
+		assert_int_equal(rdma_resolve_addr(identifier(events), NULL, at(address, 7), 2000), 0);
+	assert_int_equal(pthread_join(thread, &wrong), 0);
+	assert_null(wrong);
+	rdma_destroy_event_channel(events);
 }
 
 static void questions_about_names(void **state)
@@ -1395,6 +1502,9 @@ int main(int argc, char **argv)
 		cmocka_unit_test(a_shared_receive_queue),
 		cmocka_unit_test(wildcards),
 		cmocka_unit_test(both_families),
+		cmocka_unit_test(a_cancelled_thread_holds_nothing),
+		cmocka_unit_test(a_queue_pair_may_be_asked_for_again),
+		cmocka_unit_test(an_event_may_end_its_identifier),
 		cmocka_unit_test(questions_about_names),
 		cmocka_unit_test(no_way_to_an_address),
 		cmocka_unit_test(names_of_events),

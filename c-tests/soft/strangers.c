@@ -4,6 +4,7 @@
  * Who speaks something else to the process than connection management: the one stream ends, and nothing else does.
  */
 
+#define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
 #include <poll.h>
@@ -249,6 +250,108 @@ static void streams_that_end_in_the_middle(void **state)
 	}
 }
 
+/* What a client says to a server: this is the server, up to its listener. */
+static void record(unsigned char *said, size_t length)
+{
+	struct rdma_event_channel *own = rdma_create_event_channel();
+	struct rdma_conn_param param = { .qp_num = 1 };
+	struct sockaddr_in at = local(0), from;
+	int udp = socket(AF_INET, SOCK_DGRAM, 0), tcp = socket(AF_INET, SOCK_STREAM, 0), fd;
+	socklen_t size = sizeof(at);
+	struct rdma_cm_event *event;
+	unsigned char bytes[24];
+	struct rdma_cm_id *id;
+
+	assert_int_equal(bind(tcp, (struct sockaddr *)&at, sizeof(at)), 0);
+	assert_int_equal(listen(tcp, 1), 0);
+	assert_int_equal(bind(udp, (struct sockaddr *)&at, sizeof(at)), 0);
+	assert_int_equal(getsockname(udp, (struct sockaddr *)&at, &size), 0);
+	assert_int_equal(rdma_create_id(own, &id, NULL, RDMA_PS_TCP), 0);
+	assert_int_equal(rdma_resolve_addr(id, NULL, (struct sockaddr *)&at, 2000), 0);
+	assert_int_equal(rdma_get_cm_event(own, &event), 0);
+	assert_int_equal(rdma_ack_cm_event(event), 0);
+	assert_int_equal(rdma_resolve_route(id, 2000), 0);
+	assert_int_equal(rdma_get_cm_event(own, &event), 0);
+	assert_int_equal(rdma_ack_cm_event(event), 0);
+	assert_int_equal(rdma_connect(id, &param), 0);
+	assert_true(readable(udp, PATIENCE_MS));
+	assert_int_equal(recvfrom(udp, bytes, sizeof(bytes), 0, (struct sockaddr *)&from, &size), sizeof(bytes));
+	assert_int_equal(getsockname(tcp, (struct sockaddr *)&at, &size), 0);
+	bytes[9] = 1;
+	memcpy(bytes + 10, &at.sin_port, sizeof(at.sin_port));
+	assert_int_equal(sendto(udp, bytes, sizeof(bytes), 0, (struct sockaddr *)&from, size), sizeof(bytes));
+	assert_true(readable(tcp, PATIENCE_MS));
+	fd = accept(tcp, NULL, NULL);
+	assert_int_equal(recv(fd, said, length, MSG_WAITALL), length);
+	assert_int_equal(rdma_destroy_id(id), 0);
+	rdma_destroy_event_channel(own);
+	close(fd);
+	close(tcp);
+	close(udp);
+}
+
+/* A REQ is believed only where its addresses are those of its stream: the queue pair connects to what it names. */
+static void requests_in_the_name_of_others(void **state)
+{
+	static const unsigned char loopback[] = { 127, 0, 0, 1 };
+	enum { SERVICE_PORT = HELLO + 4 + 24 + 8 + 6, REASON = 4 + 24 + 10, INVALID_GID = 12 };
+	unsigned char said[HELLO + FRAME], answer[FRAME];
+	uint16_t port = rdma_get_src_port(listening);
+	struct rdma_cm_event *event;
+	size_t i, places = 0;
+	int fd;
+
+	(void)state;
+	record(said, sizeof(said));
+	memcpy(said + SERVICE_PORT, &port, sizeof(port));
+	/* As it is, it becomes an event. */
+	fd = open_socket(SOCK_STREAM, tcp_port());
+	assert_int_equal(send(fd, said, sizeof(said), MSG_NOSIGNAL), sizeof(said));
+	assert_true(readable(events->fd, PATIENCE_MS));
+	assert_int_equal(rdma_get_cm_event(events, &event), 0);
+	assert_int_equal(event->event, RDMA_CM_EVENT_CONNECT_REQUEST);
+	assert_int_equal(rdma_destroy_id(event->id), 0);
+	assert_int_equal(rdma_ack_cm_event(event), 0);
+	close(fd);
+	for (i = HELLO; i + sizeof(loopback) <= sizeof(said); i++) {
+		if (memcmp(said + i, loopback, sizeof(loopback)))
+			continue;
+		places++;
+		said[i + 3] = 9;
+		fd = open_socket(SOCK_STREAM, tcp_port());
+		assert_int_equal(send(fd, said, sizeof(said), MSG_NOSIGNAL), sizeof(said));
+		assert_true(readable(fd, PATIENCE_MS));
+		assert_int_equal(recv(fd, answer, sizeof(answer), MSG_WAITALL), sizeof(answer));
+		assert_int_equal(answer[REASON] << 8 | answer[REASON + 1], INVALID_GID);
+		close(fd);
+		said[i + 3] = 1;
+	}
+	/* Two GIDs and two addresses. */
+	assert_int_equal(places, 4);
+}
+
+/* Those who came first must go, so that others get in. */
+static void streams_that_say_nothing(void **state)
+{
+	enum { STREAMS = 300 };
+	unsigned char bytes[HELLO];
+	uint16_t port = tcp_port();
+	int fds[STREAMS], i;
+
+	hello(bytes);
+	for (i = 0; i < STREAMS; i++) {
+		fds[i] = open_socket(SOCK_STREAM, port);
+		assert_int_equal(send(fds[i], bytes, sizeof(bytes), MSG_NOSIGNAL), sizeof(bytes));
+	}
+	assert_true(readable(fds[0], PATIENCE_MS));
+	assert_int_equal(recv(fds[0], bytes, sizeof(bytes), 0), 0);
+	still_serves(state);
+	/* The last one has not had to go for it. */
+	assert_false(readable(fds[STREAMS - 1], 0));
+	for (i = 0; i < STREAMS; i++)
+		close(fds[i]);
+}
+
 static int begin(void **state)
 {
 	struct sockaddr_in here = local(0);
@@ -278,6 +381,8 @@ int main(void)
 		CASE(messages_out_of_place),
 		CASE(messages_of_noise),
 		CASE(streams_that_end_in_the_middle),
+		CASE(requests_in_the_name_of_others),
+		CASE(streams_that_say_nothing),
 	};
 
 	cmocka_set_message_output(CM_OUTPUT_TAP);

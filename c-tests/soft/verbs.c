@@ -101,6 +101,17 @@ static void the_list_has_one_device(void **state)
 	ibv_free_device_list(again);
 }
 
+/* libmlx5 and others compare what lies behind the device with the operations of their drivers. */
+static void no_driver_takes_the_device_for_its_own(void **state)
+{
+	struct driven { struct ibv_device device; const void *driver; };
+	struct ibv_device **devices = ibv_get_device_list(NULL);
+
+	(void)state;
+	assert_null(((struct driven *)devices[0])->driver);
+	ibv_free_device_list(devices);
+}
+
 static void a_context_is_extended_and_closes_its_descriptor(void **state)
 {
 	struct ibv_device **devices = ibv_get_device_list(NULL);
@@ -775,6 +786,7 @@ int main(void)
 #define CASE(name) cmocka_unit_test_setup_teardown(name, begin, end)
 	static const struct CMUnitTest cases[] = {
 		cmocka_unit_test(the_list_has_one_device),
+		cmocka_unit_test(no_driver_takes_the_device_for_its_own),
 		CASE(a_context_is_extended_and_closes_its_descriptor),
 		CASE(the_device_has_limits),
 		CASE(the_port_is_an_active_roce_port),

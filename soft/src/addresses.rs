@@ -1,6 +1,7 @@
 //! The device's GIDs: the addresses of this host.
 
 use crate::descriptors;
+use crate::uncancelled::Uncancelled;
 use nix::ifaddrs::getifaddrs;
 use nix::net::if_::{InterfaceFlags, if_nametoindex};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6};
@@ -41,6 +42,7 @@ static SLOTS: Mutex<Vec<Slot>> = Mutex::new(Vec::new());
 /// loopback last. From then on an address keeps its index, as in the kernel's tables: what is new comes last, and
 /// where one has gone there is the zero GID.
 pub(crate) fn table() -> Vec<Entry> {
+    let _uncancelled = Uncancelled::new();
     let mut slots = SLOTS.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(now) = addresses() {
         update(&mut slots, now);

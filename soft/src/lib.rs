@@ -8,4 +8,5 @@ mod descriptors;
 mod engine;
 mod event_queue;
 mod reactor;
+mod uncancelled;
 mod verbs;

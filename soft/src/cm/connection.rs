@@ -14,6 +14,7 @@ pub(super) mod reason {
     pub(in super::super) const TIMEOUT: u16 = 4;
     pub(in super::super) const INVALID_SERVICE_ID: u16 = 8;
     pub(in super::super) const INVALID_TRANSPORT_TYPE: u16 = 9;
+    pub(in super::super) const INVALID_GID: u16 = 12;
     pub(in super::super) const INVALID_PATH_MTU: u16 = 26;
     pub(in super::super) const CONSUMER: u16 = 28;
     pub(in super::super) const VENDOR_OPTION_NOT_SUPPORTED: u16 = 35;

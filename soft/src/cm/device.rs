@@ -4,6 +4,7 @@
 //! must see what librdmacm does to its objects.
 
 use super::id::Options;
+use crate::uncancelled::Uncancelled;
 use nix::errno::Errno;
 use rdma_sys::{
     ibv_comp_channel, ibv_context, ibv_cq, ibv_device, ibv_device_attr, ibv_gid, ibv_pd, ibv_port_attr, ibv_qp,
@@ -123,6 +124,7 @@ pub(super) fn get() -> Result<&'static Device, Errno> {
     if let Some(device) = DEVICE.get() {
         return Ok(device);
     }
+    let _uncancelled = Uncancelled::new();
     let _one = OPENING.lock().unwrap_or_else(PoisonError::into_inner);
     match DEVICE.get() {
         Some(device) => Ok(device),

@@ -123,11 +123,11 @@ pub(super) fn resolve(id: IdRef, source: Option<SocketAddr>, mut destination: So
             }
         }
         state.destination = Some(destination);
+        id.show_destination(destination);
         state.stage = Stage::AddressResolved;
         state.notify(&core, event::RDMA_CM_EVENT_ADDR_RESOLVED, 0, channel::Params::default());
     }
-    id.show_destination(destination);
-    id.complete()
+    id.complete(&core)
 }
 
 fn core_stage(id: IdRef) -> Stage {
@@ -146,7 +146,7 @@ pub(super) fn resolve_route(id: IdRef) -> Result<(), Errno> {
         state.stage = Stage::RouteResolved;
         state.notify(&core, event::RDMA_CM_EVENT_ROUTE_RESOLVED, 0, channel::Params::default());
     }
-    id.complete()
+    id.complete(&core)
 }
 
 /// What a program offers, or accepts: `param`, or what librdmacm takes for a missing one. Reads are not in it yet.
@@ -211,8 +211,9 @@ pub(super) unsafe fn connect(id: IdRef, param: Option<&rdma_conn_param>) -> Resu
     let mut offer = unsafe { offer(id, param) }?;
     offer.responder_resources = reads(param.map(|p| p.responder_resources), most, device.max_responder_resources)?;
     offer.initiator_depth = reads(param.map(|p| p.initiator_depth), most, device.max_initiator_depth)?;
-    id.core().connect(device, offer)?;
-    id.complete()
+    let core = id.core();
+    core.connect(device, offer)?;
+    id.complete(&core)
 }
 
 /// rdma_accept(3).
@@ -253,7 +254,7 @@ pub(super) unsafe fn accept(id: IdRef, param: Option<&rdma_conn_param>) -> Resul
         // What is told is why the peer does not hear of it.
         let _ = qp::error(id);
     })?;
-    id.complete()
+    id.complete(&core)
 }
 
 /// rdma_disconnect(3). The own queue pair is in ERR when this returns, whatever the peer does.
@@ -264,7 +265,8 @@ pub(super) fn disconnect(id: IdRef) -> Result<(), Errno> {
     }
     qp::error(id)?;
     // What ended before brings no further event that one could wait for.
-    if id.core().disconnect()? { id.complete() } else { Ok(()) }
+    let core = id.core();
+    if core.disconnect()? { id.complete(&core) } else { Ok(()) }
 }
 
 /// rdma_get_request(3).
@@ -436,7 +438,7 @@ pub(super) unsafe fn resolve_addrinfo(
         id.replace_resolved(found);
         state.notify(&core, channel::EVENT_ADDRINFO_RESOLVED, 0, channel::Params::default());
     }
-    Ok(id.complete()?)
+    Ok(id.complete(&core)?)
 }
 
 /// rdma_query_addrinfo(3). ENOENT where nothing was found, or it was fetched already.

@@ -10,6 +10,7 @@ use super::port::Port;
 use crate::addresses;
 use crate::engine;
 use crate::reactor::{self, Timer};
+use crate::uncancelled::Uncancelled;
 use libc::sockaddr_storage;
 use nix::errno::Errno;
 use rdma_sys::rdma_cm_event_type::{self as event, Type as EventKind};
@@ -105,25 +106,29 @@ pub(super) struct State {
 }
 
 /// The state, locked.
-pub(super) struct Guard<'a>(Option<MutexGuard<'a, State>>);
+pub(super) struct Guard<'a> {
+    /// Taken by drop only.
+    state: Option<MutexGuard<'a, State>>,
+    _uncancelled: Uncancelled,
+}
 
 impl Deref for Guard<'_> {
     type Target = State;
 
     fn deref(&self) -> &State {
-        self.0.as_deref().expect("taken by drop only")
+        self.state.as_deref().expect("taken by drop only")
     }
 }
 
 impl DerefMut for Guard<'_> {
     fn deref_mut(&mut self) -> &mut State {
-        self.0.as_deref_mut().expect("taken by drop only")
+        self.state.as_deref_mut().expect("taken by drop only")
     }
 }
 
 impl Drop for Guard<'_> {
     fn drop(&mut self) {
-        let Some(mut state) = self.0.take() else { return };
+        let Some(mut state) = self.state.take() else { return };
         let garbage = std::mem::take(&mut state.garbage);
         drop(state);
         drop(garbage);
@@ -165,7 +170,8 @@ impl Core {
     }
 
     pub(super) fn lock(&self) -> Guard<'_> {
-        Guard(Some(self.state.lock().unwrap_or_else(PoisonError::into_inner)))
+        let _uncancelled = Uncancelled::new();
+        Guard { state: Some(self.state.lock().unwrap_or_else(PoisonError::into_inner)), _uncancelled }
     }
 
     pub(super) fn acknowledge(&self) {
@@ -501,9 +507,10 @@ impl IdRef {
         }
     }
 
-    /// A synchronous identifier waits for what the call has begun; the event stays in `id->event`.
-    pub(super) fn complete(self) -> Result<(), Errno> {
-        if !self.core().lock().synchronous {
+    /// A synchronous identifier waits for what the call has begun; the event stays in `id->event`. Any other may be gone
+    /// by now: the thread that gets its events may have destroyed it. So `core` is that of `self`, taken before.
+    pub(super) fn complete(self, core: &Core) -> Result<(), Errno> {
+        if !core.lock().synchronous {
             return Ok(());
         }
         self.acknowledge_event();

@@ -3,11 +3,13 @@
 use super::connection::{Connection, reason};
 use super::id::{Core, Stage, State};
 use super::link::Link;
+use crate::addresses;
 use crate::engine::Accepted;
 use nix::errno::Errno;
 use rdma_sys::{rdma_cm_event_type, rdma_port_space};
 use rdma_verbs_wire::cm::{Mad, Message, Req};
-use std::net::SocketAddr;
+use std::collections::VecDeque;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -28,13 +30,13 @@ struct Listener {
 
 /// Both are the last locks to be taken.
 static LISTENERS: Mutex<Vec<Listener>> = Mutex::new(Vec::new());
-static SILENT: Mutex<Vec<Arc<Core>>> = Mutex::new(Vec::new());
+static SILENT: Mutex<VecDeque<Arc<Core>>> = Mutex::new(VecDeque::new());
 
 fn listeners() -> MutexGuard<'static, Vec<Listener>> {
     LISTENERS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn silent() -> MutexGuard<'static, Vec<Arc<Core>>> {
+fn silent() -> MutexGuard<'static, VecDeque<Arc<Core>>> {
     SILENT.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -42,7 +44,7 @@ fn silent() -> MutexGuard<'static, Vec<Arc<Core>>> {
 /// listens on a port that both want to share.
 pub(super) fn start(core: &Arc<Core>, backlog: i32) -> Result<(), Errno> {
     let mut state = core.lock();
-    let (Stage::Bound, Some(address)) = (state.stage, state.source) else { return Err(Errno::EINVAL) };
+    let (Stage::Bound, Some(address)) = (state.stage, state.source.map(canonical)) else { return Err(Errno::EINVAL) };
     let mut listeners = listeners();
     if listeners.iter().any(|other| other.port_space == state.port_space && other.address == address) {
         return Err(Errno::EADDRINUSE);
@@ -91,12 +93,14 @@ fn find(req: &Req) -> Option<Arc<Core>> {
 pub(crate) fn accepted(connection: Accepted) {
     // Where its events go is known when somebody has fetched the request.
     let core = Core::new(rdma_port_space::RDMA_PS_TCP, None);
-    {
+    let oldest = {
         let mut waiting = silent();
-        if waiting.len() >= MAX_SILENT {
-            return;
-        }
-        waiting.push(Arc::clone(&core));
+        waiting.push_back(Arc::clone(&core));
+        if waiting.len() > MAX_SILENT { waiting.pop_front() } else { None }
+    };
+    // Who has something to say has said it at once: silence must not keep others out.
+    if let Some(oldest) = oldest {
+        oldest.lock().lost(&oldest);
     }
     {
         let mut state = core.lock();
@@ -124,7 +128,7 @@ pub(super) fn canonical(address: SocketAddr) -> SocketAddr {
 /// Does not keep a stream's identifier alive any longer on its own account.
 pub(super) fn forget(core: &Arc<Core>) {
     let mut silent = silent();
-    let forgotten = silent.iter().position(|other| Arc::ptr_eq(other, core)).map(|at| silent.swap_remove(at));
+    let forgotten = silent.iter().position(|other| Arc::ptr_eq(other, core)).and_then(|at| silent.remove(at));
     drop(silent);
     drop(forgotten);
 }
@@ -135,6 +139,8 @@ pub(super) fn heard(core: &Arc<Core>, state: &mut State, mad: Mad) {
     state.stop_timer();
     forget(core);
     let refused = match find(&req) {
+        // Else a peer could have the queue pair connect to whomever it names.
+        _ if !speaks_for_itself(state, &req) => reason::INVALID_GID,
         None => reason::INVALID_SERVICE_ID,
         Some(_) if req.transport != RC => reason::INVALID_TRANSPORT_TYPE,
         Some(listener) => match Connection::requested(mad.transaction_id, &req) {
@@ -142,8 +148,8 @@ pub(super) fn heard(core: &Arc<Core>, state: &mut State, mad: Mad) {
             Ok((connection, params)) => {
                 state.connection = connection;
                 state.stage = Stage::Connecting;
-                state.source = state.source.map(|local| with(local, req.destination, req.service_id as u16));
-                state.destination = state.destination.map(|peer| with(peer, req.source, req.source_port));
+                state.source = state.source.map(|local| at_port(local, req.service_id as u16));
+                state.destination = state.destination.map(|peer| at_port(peer, req.source_port));
                 state.responder_resources = params.responder_resources;
                 state.initiator_depth = params.initiator_depth;
                 // Bound first, so that the lock is released before what it guards is used.
@@ -164,12 +170,15 @@ pub(super) fn heard(core: &Arc<Core>, state: &mut State, mad: Mad) {
     state.close();
 }
 
-/// `ip` and `port`, with the scope of `like` where that is the same address.
-fn with(like: SocketAddr, ip: std::net::IpAddr, port: u16) -> SocketAddr {
-    let mut address = like;
-    if like.ip() != ip {
-        address = SocketAddr::new(ip, port);
-    }
+/// Whether a REQ has the addresses of the stream on which it came.
+fn speaks_for_itself(state: &State, req: &Req) -> bool {
+    let is = |end: Option<SocketAddr>, ip: IpAddr, gid: [u8; 16]| {
+        end.is_some_and(|end| end.ip() == ip.to_canonical() && addresses::gid(end.ip()) == gid)
+    };
+    is(state.source, req.destination, req.remote_gid) && is(state.destination, req.source, req.local_gid)
+}
+
+fn at_port(mut address: SocketAddr, port: u16) -> SocketAddr {
     address.set_port(port);
     address
 }

@@ -101,9 +101,9 @@ pub(super) fn connect(id: IdRef) -> Result<(), Errno> {
 fn create_cqs(id: IdRef, send_wr: u32, recv_wr: u32) -> Result<(), Errno> {
     let create = |size: u32| {
         let verbs = verbs()?;
+        let size = c_int::try_from(size).map_err(|_| Errno::EINVAL)?;
         // SAFETY: an open device.
         let channel = object(unsafe { (verbs.create_comp_channel)(id.verbs()) })?;
-        let size = c_int::try_from(size).map_err(|_| Errno::EINVAL)?;
         // SAFETY: an open device, and a channel of it.
         match object(unsafe { (verbs.create_cq)(id.verbs(), size, id.as_ptr().cast(), channel, 0) }) {
             Ok(cq) => Ok((channel, cq)),
@@ -181,6 +181,7 @@ pub(super) unsafe fn create_ex(id: IdRef, attr: &mut ibv_qp_init_attr_ex) -> Res
     let send_wr = wanted(id.send_cq(), attr.send_cq, attr.cap.max_send_wr);
     let recv_wr = wanted(id.recv_cq(), attr.recv_cq, attr.cap.max_recv_wr);
     create_cqs(id, send_wr, recv_wr)?;
+    let given = (attr.send_cq, attr.recv_cq);
     let made = (|| {
         if attr.send_cq.is_null() {
             attr.send_cq = id.send_cq();
@@ -213,6 +214,8 @@ pub(super) unsafe fn create_ex(id: IdRef, attr: &mut ibv_qp_init_attr_ex) -> Res
         if send_wr > 0 || recv_wr > 0 {
             destroy_cqs(id);
         }
+        // Programs try again with less.
+        (attr.send_cq, attr.recv_cq) = given;
     })
 }
 

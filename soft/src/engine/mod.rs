@@ -20,6 +20,7 @@ pub(crate) use cq::Cq;
 
 use crate::event_queue::EventQueue;
 use crate::reactor::{self, Registration, Source, Timer};
+use crate::uncancelled::Uncancelled;
 use crate::{capture, descriptors};
 use nix::errno::Errno;
 use nix::sys::epoll::EpollFlags;
@@ -219,6 +220,8 @@ pub(crate) struct Locked<'a> {
     state: MutexGuard<'a, State>,
     /// A post or a poll: a program that does nothing else comes back to send the acknowledgements that wait.
     fast: bool,
+    /// Behind the lock, which it outlives.
+    _uncancelled: Uncancelled,
 }
 
 impl Drop for Locked<'_> {
@@ -239,6 +242,7 @@ impl Engine {
     }
 
     fn start() -> Result<Engine, Errno> {
+        let _uncancelled = Uncancelled::new();
         let ports = match rdma_verbs_contract::environment::value(c"RDMA_SOFT_PORTS") {
             None => None,
             Some(text) => {
@@ -493,16 +497,17 @@ impl Engine {
     /// For a list of requests. In a child of a fork nothing is there to be used; posting and everything else answers
     /// ENODEV.
     pub(crate) fn lock_to_post(&self) -> Locked<'_> {
-        Locked { engine: self, state: self.lock_state(), fast: true }
+        self.lock_as(true)
     }
 
     /// For everything else.
     fn lock(&self) -> Locked<'_> {
-        Locked { engine: self, state: self.lock_state(), fast: false }
+        self.lock_as(false)
     }
 
-    fn lock_state(&self) -> MutexGuard<'_, State> {
-        match self.state.try_lock() {
+    fn lock_as(&self, fast: bool) -> Locked<'_> {
+        let _uncancelled = Uncancelled::new();
+        let state = match self.state.try_lock() {
             Ok(state) => state,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             Err(TryLockError::WouldBlock) => {
@@ -511,7 +516,8 @@ impl Engine {
                 self.waiting.fetch_sub(1, Ordering::Relaxed);
                 state
             }
-        }
+        };
+        Locked { engine: self, state, fast, _uncancelled }
     }
 
     /// One look at the sockets by a program that polls and found nothing.
@@ -519,8 +525,9 @@ impl Engine {
         if self.waiting.load(Ordering::Relaxed) > 0 {
             return;
         }
+        let _uncancelled = Uncancelled::new();
         let Ok(state) = self.state.try_lock() else { return };
-        let mut locked = Locked { engine: self, state, fast: true };
+        let mut locked = Locked { engine: self, state, fast: true, _uncancelled };
         self.looks.fetch_add(1, Ordering::Relaxed);
         if !locked.state.look() {
             // The program has had its turn to post, with which they might have travelled.
@@ -658,10 +665,11 @@ extern "C" fn after_fork_in_child() {
 
 /// What has been received is acknowledged, though the program did not poll once more.
 extern "C" fn at_exit() {
+    let _uncancelled = Uncancelled::new();
     if let Some(engine) = Engine::started()
         && let Ok(state) = engine.state.try_lock()
     {
-        drop(Locked { engine, state, fast: false });
+        drop(Locked { engine, state, fast: false, _uncancelled });
     }
 }
 

@@ -6,7 +6,7 @@ use super::outcome;
 use super::{cq, post, qp};
 use crate::addresses::{self, GID_TABLE_LENGTH};
 use crate::engine::{self, AsyncEvent, AsyncEvents, limit};
-use libc::{c_char, c_int, c_uint, size_t, ssize_t};
+use libc::{c_char, c_int, c_uint, c_void, size_t, ssize_t};
 use nix::errno::Errno;
 use rdma_sys::{
     _compat_ibv_port_attr, ibv_async_event, ibv_async_event_element_t, ibv_atomic_cap, ibv_context, ibv_cq, ibv_device,
@@ -54,7 +54,13 @@ unsafe fn zeroed<T>() -> T {
     unsafe { mem::zeroed() }
 }
 
-struct Shared(ibv_device);
+/// The device, and what libibverbs has behind it: the operations of its driver. Those of adapters look there whether a device
+/// is theirs (`mlx5dv_is_supported`, `efadv_query_device`, which UCX and libfabric ask), and find that it is nobody's.
+#[repr(C)]
+struct Shared {
+    device: ibv_device,
+    driver: *const c_void,
+}
 
 // SAFETY: never changes once it is made; programs must not write to it.
 unsafe impl Send for Shared {}
@@ -64,7 +70,7 @@ unsafe impl Sync for Shared {}
 /// The device. It lives as long as the process, whatever lists are freed.
 pub(crate) fn device() -> *mut ibv_device {
     static DEVICE: OnceLock<Shared> = OnceLock::new();
-    let Shared(device) = DEVICE.get_or_init(|| {
+    let Shared { device, .. } = DEVICE.get_or_init(|| {
         // SAFETY: names, numbers and functions that may be absent.
         let mut device: ibv_device = unsafe { zeroed() };
         device.node_type = ibv_node_type::IBV_NODE_CA;
@@ -74,7 +80,7 @@ pub(crate) fn device() -> *mut ibv_device {
         // Where a kernel device would have its directories. There are none, and whoever looks finds none.
         copy(&mut device.dev_path, "/sys/class/infiniband_verbs/uverbs-soft0");
         copy(&mut device.ibdev_path, "/sys/class/infiniband/soft0");
-        Shared(device)
+        Shared { device, driver: ptr::null() }
     });
     ptr::from_ref(device).cast_mut()
 }
@@ -568,12 +574,12 @@ pub(crate) extern "C" fn ibv_is_fork_initialized() -> c_uint {
 
 /// Memory is not pinned, so that a fork does no harm to it.
 #[unsafe(no_mangle)]
-pub(crate) extern "C" fn ibv_dontfork_range(_base: *mut libc::c_void, _size: size_t) -> c_int {
+pub(crate) extern "C" fn ibv_dontfork_range(_base: *mut c_void, _size: size_t) -> c_int {
     0
 }
 
 #[unsafe(no_mangle)]
-pub(crate) extern "C" fn ibv_dofork_range(_base: *mut libc::c_void, _size: size_t) -> c_int {
+pub(crate) extern "C" fn ibv_dofork_range(_base: *mut c_void, _size: size_t) -> c_int {
     0
 }
 
