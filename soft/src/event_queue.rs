@@ -13,19 +13,25 @@ pub(crate) struct EventQueue<T> {
     /// Counts the events; each read takes one. Written, and read without waiting, with the lock of the events held: it is
     /// never readable where there is no event and nobody about to look for one.
     ready: Tracked<EventFd>,
-    events: Mutex<VecDeque<T>>,
+    events: Mutex<Events<T>>,
+}
+
+/// As many as are counted, and as have been taken off the counter by those who look next, less those taken in vain.
+struct Events<T> {
+    queue: VecDeque<T>,
+    taken_in_vain: usize,
 }
 
 impl<T> EventQueue<T> {
     pub(crate) fn new() -> Result<EventQueue<T>, Errno> {
         let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_SEMAPHORE;
         let ready = Tracked::open(|| EventFd::from_value_and_flags(0, flags))?;
-        Ok(EventQueue { ready, events: Mutex::new(VecDeque::new()) })
+        Ok(EventQueue { ready, events: Mutex::new(Events { queue: VecDeque::new(), taken_in_vain: 0 }) })
     }
 
     pub(crate) fn push(&self, event: T) {
         let mut events = self.events();
-        events.push_back(event);
+        events.queue.push_back(event);
         // The counter cannot overflow: 2^64 events do not fit into memory.
         let _ = self.ready.write(1);
     }
@@ -41,8 +47,10 @@ impl<T> EventQueue<T> {
         loop {
             self.ready.read()?;
             let mut events = self.events();
-            // None where the event was withdrawn after it was counted.
-            if let Some(event) = events.pop_front() {
+            if events.taken_in_vain > 0 {
+                // The count was that of an event which has been withdrawn; those in the queue have counts of their own.
+                events.taken_in_vain -= 1;
+            } else if let Some(event) = events.queue.pop_front() {
                 note(&event);
                 return Ok(event);
             }
@@ -52,34 +60,35 @@ impl<T> EventQueue<T> {
     /// Withdraws the events of an object that goes away.
     pub(crate) fn retain(&self, keep: impl FnMut(&T) -> bool) {
         let mut events = self.events();
-        let before = events.len();
-        events.retain(keep);
-        for _ in events.len()..before {
-            self.uncount();
+        let before = events.queue.len();
+        events.queue.retain(keep);
+        for _ in events.queue.len()..before {
+            if !self.uncount() {
+                events.taken_in_vain += 1;
+            }
         }
     }
 
     /// Takes one off the counter, and never waits for it: a waiter may have taken the count already, even at this moment.
-    /// It finds no event then, and waits again.
-    fn uncount(&self) {
+    /// Whether there was one.
+    fn uncount(&self) -> bool {
         let mut count = [0; size_of::<u64>()];
         let to = libc::iovec { iov_base: count.as_mut_ptr().cast(), iov_len: count.len() };
         // SAFETY: a descriptor, and room for what a read of it brings; it has no position, which -1 says.
         let read = Errno::result(unsafe { libc::preadv2(self.fd(), &to, 1, -1, libc::RWF_NOWAIT) });
-        if read == Err(Errno::EOPNOTSUPP) {
-            // A kernel before 5.8. What remains is a moment between these two.
-            let mut poll = [nix::poll::PollFd::new(self.ready.as_fd(), nix::poll::PollFlags::POLLIN)];
-            if nix::poll::poll(&mut poll, nix::poll::PollTimeout::ZERO) == Ok(1) {
-                let _ = self.ready.read();
-            }
+        if read != Err(Errno::EOPNOTSUPP) {
+            return read.is_ok();
         }
+        // A kernel before 5.8. What remains is a moment between these two.
+        let mut poll = [nix::poll::PollFd::new(self.ready.as_fd(), nix::poll::PollFlags::POLLIN)];
+        nix::poll::poll(&mut poll, nix::poll::PollTimeout::ZERO) == Ok(1) && self.ready.read().is_ok()
     }
 
     pub(crate) fn fd(&self) -> RawFd {
         self.ready.as_raw_fd()
     }
 
-    fn events(&self) -> MutexGuard<'_, VecDeque<T>> {
+    fn events(&self) -> MutexGuard<'_, Events<T>> {
         self.events.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
