@@ -649,7 +649,8 @@ impl State {
                         bytes = &rest[headers..];
                         connection.is_response = header.is_response();
                         self.packet(q, c, &header, payload)?;
-                        if payload == 0 {
+                        // Nothing belongs to an acknowledgement; a read response that it overtakes goes on.
+                        if payload == 0 && !header.is_ack() {
                             self.received(c, 0);
                         }
                         continue;
