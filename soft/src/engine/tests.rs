@@ -1704,6 +1704,41 @@ fn an_acknowledgement_comes_before_what_is_posted_after_it() {
     assert!(matches!(kinds[2], Kind::Write { .. }));
 }
 
+/// With a connection for each side an acknowledgement may come while a read response is half there.
+#[test]
+fn a_read_response_goes_on_after_an_acknowledgement_over_the_other_connection() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let number = 0x01_0000 | u32::from(listener.local_addr().unwrap().port());
+    let node = Node::new(Setup::default());
+    node.init();
+    node.rtr_to(number, 100);
+    node.rts();
+    let to = node.memory(100);
+    node.post(1, Operation::Write { address: 0, rkey: 0 }, 0, &[]).unwrap();
+    node.post(2, Operation::Read { address: 0, rkey: 0 }, SIGNALED, &[to.sge(0, 100)]).unwrap();
+    let (mut own, _) = listener.accept().unwrap();
+    own.set_read_timeout(Some(PATIENCE)).unwrap();
+    own.read_exact(&mut [0; rdma_verbs_wire::frame::HELLO_BYTES]).unwrap();
+    let fake = Fake { socket: Fake::connect(&node, number), node };
+    let own = Fake { socket: own, node: Node::new(Setup::default()) };
+    let (write, _) = own.hear().unwrap();
+    let (read, _) = own.hear().unwrap();
+    assert!(matches!(read.kind, Kind::ReadRequest(_)));
+
+    let ack = Aeth { syndrome: Syndrome::Ack { credits: 31 }, msn: 1 };
+    let response = Kind::ReadResponse { place: Place::Only, aeth: Some(Aeth { msn: 2, ..ack }) };
+    let frame = fake.frame(read.psn, response, &[7; 100]);
+    let (begin, rest) = frame.split_at(frame.len() - 50);
+    let look = || (0..100).for_each(|_| assert!(fake.node.poll(0).is_none()));
+    (&own.socket).write_all(begin).unwrap();
+    look();
+    fake.say(write.psn, Kind::Acknowledge(ack), &[]);
+    look();
+    (&own.socket).write_all(rest).unwrap();
+    assert_good(&fake.node.sent(), 2, IBV_WC_RDMA_READ, 100);
+    assert_eq!(to.bytes()[..100], [7; 100]);
+}
+
 /// What a program receives by polling is acknowledged with its next post or its next look; if it does something else, with
 /// that.
 #[test]
