@@ -1724,6 +1724,10 @@ fn a_read_response_goes_on_after_an_acknowledgement_over_the_other_connection() 
     let (write, _) = own.hear().unwrap();
     let (read, _) = own.hear().unwrap();
     assert!(matches!(read.kind, Kind::ReadRequest(_)));
+    // The peer's connection is there when it is heard of.
+    fake.node.recv(3, &[]);
+    fake.say(100, ONLY, &[]);
+    fake.node.received();
 
     let ack = Aeth { syndrome: Syndrome::Ack { credits: 31 }, msn: 1 };
     let response = Kind::ReadResponse { place: Place::Only, aeth: Some(Aeth { msn: 2, ..ack }) };
