@@ -3,7 +3,7 @@
 use rdma_verbs_wire::{cm::MAD_BYTES, pcap, pcap::Way};
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::{IoSlice, Write};
+use std::io::Write;
 use std::os::unix::ffi::OsStringExt;
 use std::sync::OnceLock;
 use std::time::SystemTime;
@@ -39,10 +39,9 @@ pub(crate) fn on() -> bool {
     FILE.get().is_some() && !descriptors::in_child()
 }
 
-/// A packet of a reliable connection, in parts: headers (without the frame's length) and payload.
-pub(crate) fn packet(way: Way, parts: &[IoSlice<'_>]) {
-    let packet: Vec<u8> = parts.iter().flat_map(|part| part.iter().copied()).collect();
-    append(|| pcap::packet(way, SystemTime::now(), &packet));
+/// A packet of a reliable connection: headers (without the frame's length) and payload.
+pub(crate) fn packet(way: Way, packet: &[u8]) {
+    append(|| pcap::packet(way, SystemTime::now(), packet));
 }
 
 pub(crate) fn mad(way: Way, mad: &[u8; MAD_BYTES]) {

@@ -19,7 +19,6 @@ use rdma_verbs_wire::packet::{Header, MAX_HEADER};
 use slab::Slab;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
-use std::io::IoSlice;
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::{Duration, Instant};
@@ -585,7 +584,7 @@ impl State {
         let done = connection.payload == 0;
         if done && !connection.record.is_empty() {
             let way = connection.stream.way(false, self.qps[q].number);
-            crate::capture::packet(way, &[IoSlice::new(&connection.record)]);
+            crate::capture::packet(way, &connection.record);
             connection.record.clear();
         }
         if connection.is_response {

@@ -1385,6 +1385,22 @@ impl Fake {
         Fake { socket: Fake::connect(&node, FAKE), node }
     }
 
+    /// A connection for each side: the queue pair's own, which it opens because of what `post` does, and its peer's.
+    fn of_both_sides(post: impl FnOnce(&Node)) -> (Fake, Fake) {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let number = 0x01_0000 | u32::from(listener.local_addr().unwrap().port());
+        let node = Node::new(Setup::default());
+        node.init();
+        node.rtr_to(number, 100);
+        node.rts();
+        post(&node);
+        let (mut own, _) = listener.accept().unwrap();
+        own.set_read_timeout(Some(PATIENCE)).unwrap();
+        own.read_exact(&mut [0; rdma_verbs_wire::frame::HELLO_BYTES]).unwrap();
+        let own = Fake { socket: own, node: Node::new(Setup::default()) };
+        (own, Fake { socket: Fake::connect(&node, number), node })
+    }
+
     /// A connection for the requests of the queue pair `source_qp`.
     fn connect(node: &Node, source_qp: u32) -> std::net::TcpStream {
         let (_, gid) = loopback();
@@ -1679,25 +1695,15 @@ fn a_packet_that_was_cut_off_comes_again_over_another_connection() {
 /// A program must not hear of an answer before its own request has completed.
 #[test]
 fn an_acknowledgement_comes_before_what_is_posted_after_it() {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let number = 0x01_0000 | u32::from(listener.local_addr().unwrap().port());
-    let node = Node::new(Setup::default());
-    node.init();
-    node.rtr_to(number, 100);
-    node.rts();
-    node.recv(1, &[]);
-    // The queue pair has a connection of its own before its peer has one.
-    node.post(1, Operation::Write { address: 0, rkey: 0 }, 0, &[]).unwrap();
-    let (mut own, _) = listener.accept().unwrap();
-    own.set_read_timeout(Some(PATIENCE)).unwrap();
-    own.read_exact(&mut [0; rdma_verbs_wire::frame::HELLO_BYTES]).unwrap();
-    let fake = Fake { socket: Fake::connect(&node, number), node };
+    let (own, fake) = Fake::of_both_sides(|node| {
+        node.recv(1, &[]);
+        node.post(1, Operation::Write { address: 0, rkey: 0 }, 0, &[]).unwrap();
+    });
     fake.say(100, ONLY, &[]);
     fake.node.received();
     // It is acknowledged over the peer's connection.
     assert_eq!(fake.hear().unwrap().0.psn, 100);
     fake.node.post(2, Operation::Write { address: 0, rkey: 0 }, 0, &[]).unwrap();
-    let own = Fake { socket: own, node: Node::new(Setup::default()) };
     let kinds: Vec<Kind> = (0..3).map(|_| own.hear().unwrap().0.kind).collect();
     assert!(matches!(kinds[0], Kind::Write { .. }));
     assert!(matches!(kinds[1], Kind::Acknowledge(Aeth { syndrome: Syndrome::Ack { .. }, msn: 1 })), "{kinds:?}");
@@ -1707,20 +1713,13 @@ fn an_acknowledgement_comes_before_what_is_posted_after_it() {
 /// With a connection for each side an acknowledgement may come while a read response is half there.
 #[test]
 fn a_read_response_goes_on_after_an_acknowledgement_over_the_other_connection() {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let number = 0x01_0000 | u32::from(listener.local_addr().unwrap().port());
-    let node = Node::new(Setup::default());
-    node.init();
-    node.rtr_to(number, 100);
-    node.rts();
-    let to = node.memory(100);
-    node.post(1, Operation::Write { address: 0, rkey: 0 }, 0, &[]).unwrap();
-    node.post(2, Operation::Read { address: 0, rkey: 0 }, SIGNALED, &[to.sge(0, 100)]).unwrap();
-    let (mut own, _) = listener.accept().unwrap();
-    own.set_read_timeout(Some(PATIENCE)).unwrap();
-    own.read_exact(&mut [0; rdma_verbs_wire::frame::HELLO_BYTES]).unwrap();
-    let fake = Fake { socket: Fake::connect(&node, number), node };
-    let own = Fake { socket: own, node: Node::new(Setup::default()) };
+    let mut to = None;
+    let (own, fake) = Fake::of_both_sides(|node| {
+        let to = to.insert(node.memory(100));
+        node.post(1, Operation::Write { address: 0, rkey: 0 }, 0, &[]).unwrap();
+        node.post(2, Operation::Read { address: 0, rkey: 0 }, SIGNALED, &[to.sge(0, 100)]).unwrap();
+    });
+    let to = to.expect("the memory of the read");
     let (write, _) = own.hear().unwrap();
     let (read, _) = own.hear().unwrap();
     assert!(matches!(read.kind, Kind::ReadRequest(_)));

@@ -7,7 +7,6 @@ use rdma_verbs_wire::frame::{LENGTH_BYTES, MAX_PAYLOAD};
 use rdma_verbs_wire::packet::{Header, MAX_HEADER};
 use rdma_verbs_wire::pcap::Way;
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
-use std::io::IoSlice;
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::os::fd::AsRawFd;
 
@@ -86,6 +85,19 @@ pub(in crate::engine) struct Sent<Mark> {
 
 pub(in crate::engine) fn errno(error: std::io::Error) -> Errno {
     Errno::from_raw(error.raw_os_error().unwrap_or(libc::EIO))
+}
+
+/// Copies what is at a place, without its first `skip` bytes.
+///
+/// # Safety
+/// * `place` is memory that can be read, of at least `skip` bytes.
+unsafe fn append(to: &mut Vec<u8>, place: &iovec, skip: usize) {
+    let (old, length) = (to.len(), place.iov_len - skip);
+    to.resize(old + length, 0);
+    // SAFETY: inside of the place, by the caller's promise.
+    let from = unsafe { place.iov_base.cast::<u8>().add(skip) };
+    // SAFETY: the place can be read, by the caller's promise; the buffer has been made longer by as much.
+    unsafe { std::ptr::copy_nonoverlapping(from, to.as_mut_ptr().wrapping_add(old), length) };
 }
 
 /// One end of a connection.
@@ -183,14 +195,8 @@ impl Stream {
             for place in &batch.places[packet.first_place..end] {
                 let skip = taken.min(place.iov_len);
                 taken -= skip;
-                let length = place.iov_len - skip;
-                let old = self.rest.len();
-                self.rest.resize(old + length, 0);
-                // SAFETY: inside of the place.
-                let from = unsafe { place.iov_base.cast::<u8>().add(skip) };
-                // SAFETY: the place is a header or registered memory, found under the lock that is still held; the
-                // buffer has been made longer by as much.
-                unsafe { std::ptr::copy_nonoverlapping(from, self.rest.as_mut_ptr().wrapping_add(old), length) };
+                // SAFETY: the place is a header or registered memory, found under the lock that is still held.
+                unsafe { append(&mut self.rest, place, skip) };
             }
             sent += 1;
         }
@@ -240,20 +246,12 @@ impl Stream {
             let end = batch.packets.get(at + 1).map_or(batch.places.len(), |next| next.first_place);
             let mut bytes = Vec::new();
             for place in &batch.places[first..end] {
-                let old = bytes.len();
-                bytes.resize(old + place.iov_len, 0);
                 // SAFETY: as in `send`.
-                unsafe {
-                    std::ptr::copy_nonoverlapping(
-                        place.iov_base.cast::<u8>(),
-                        bytes.as_mut_ptr().wrapping_add(old),
-                        place.iov_len,
-                    )
-                };
+                unsafe { append(&mut bytes, place, 0) };
             }
             let packet = &bytes[LENGTH_BYTES..];
             let destination_qp = u32::from_be_bytes([0, packet[5], packet[6], packet[7]]);
-            crate::capture::packet(self.way(true, destination_qp), &[IoSlice::new(packet)]);
+            crate::capture::packet(self.way(true, destination_qp), packet);
         }
     }
 }
