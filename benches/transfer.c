@@ -73,6 +73,11 @@ static void die(const char *call)
 	exit(1);
 }
 
+static unsigned char *slot(int i)
+{
+	return buffer + (size_t)(i % WINDOW) * MAX_SIZE;
+}
+
 static void nothing_there(void)
 {
 	if (one_processor)
@@ -117,7 +122,8 @@ static void register_buffer(void)
 
 static void post_recv(void)
 {
-	struct ibv_sge sge = { .addr = (uintptr_t)buffer, .length = MAX_SIZE, .lkey = mr->lkey };
+	static int n;
+	struct ibv_sge sge = { .addr = (uintptr_t)slot(n++), .length = MAX_SIZE, .lkey = mr->lkey };
 	struct ibv_recv_wr wr = { .sg_list = &sge, .num_sge = 1 }, *bad;
 
 	if (ibv_post_recv(id->qp, &wr, &bad))
@@ -169,10 +175,10 @@ static void set_nodelay(void)
 
 /* TCP. */
 
-static void tcp_send(size_t size)
+static void tcp_send(const unsigned char *buf, size_t size)
 {
 	for (size_t done = 0; done < size;) {
-		ssize_t n = send(tcp, buffer + done, size - done, MSG_NOSIGNAL);
+		ssize_t n = send(tcp, buf + done, size - done, MSG_NOSIGNAL);
 
 		if (n < 0)
 			die("send");
@@ -180,10 +186,10 @@ static void tcp_send(size_t size)
 	}
 }
 
-static void tcp_recv(size_t size, int flags)
+static void tcp_recv(unsigned char *buf, size_t size, int flags)
 {
 	for (size_t done = 0; done < size;) {
-		ssize_t n = recv(tcp, buffer + done, size - done, flags);
+		ssize_t n = recv(tcp, buf + done, size - done, flags);
 
 		if (n > 0)
 			done += n;
@@ -198,34 +204,34 @@ static void tcp_round(const struct measurement *m)
 {
 	for (int i = 0; i < m->n; i++) {
 		if (client)
-			tcp_send(m->size);
+			tcp_send(slot(i), m->size);
 		else
-			tcp_recv(m->size, m->what == TRIPS ? MSG_DONTWAIT : 0);
+			tcp_recv(slot(i), m->size, m->what == TRIPS ? MSG_DONTWAIT : 0);
 		if (m->what != TRIPS)
 			continue;
 		if (client)
-			tcp_recv(m->size, MSG_DONTWAIT);
+			tcp_recv(slot(i), m->size, MSG_DONTWAIT);
 		else
-			tcp_send(m->size);
+			tcp_send(slot(i), m->size);
 	}
 	/* The stream has arrived. */
 	if (m->what != TRIPS) {
 		if (client)
-			tcp_recv(1, 0);
+			tcp_recv(buffer, 1, 0);
 		else
-			tcp_send(1);
+			tcp_send(buffer, 1);
 	}
 }
 
 /* RDMA. */
 
-static void post(enum ibv_wr_opcode opcode, int slot, size_t size)
+static void post(enum ibv_wr_opcode opcode, int i, size_t size)
 {
-	struct ibv_sge sge = { .addr = (uintptr_t)buffer + (size_t)slot * MAX_SIZE, .length = size, .lkey = mr->lkey };
+	struct ibv_sge sge = { .addr = (uintptr_t)slot(i), .length = size, .lkey = mr->lkey };
 	struct ibv_send_wr wr = {
 		.sg_list = &sge, .num_sge = 1, .opcode = opcode,
 		.send_flags = size <= 64 ? IBV_SEND_INLINE : 0,
-		.wr.rdma = { .remote_addr = remote.addr + (uint64_t)slot * MAX_SIZE, .rkey = remote.rkey },
+		.wr.rdma = { .remote_addr = remote.addr + (slot(i) - buffer), .rkey = remote.rkey },
 	}, *bad;
 
 	if (ibv_post_send(id->qp, &wr, &bad))
@@ -285,7 +291,7 @@ static void rdma_round(const struct measurement *m)
 		for (int i = 0; i < m->n; i++) {
 			if (i >= WINDOW)
 				complete(id->send_cq, 1, false);
-			post(opcode, i % WINDOW, m->size);
+			post(opcode, i, m->size);
 		}
 		complete(id->send_cq, m->n < WINDOW ? m->n : WINDOW, false);
 		tell();

@@ -186,6 +186,13 @@ const TICK: Duration = Duration::from_millis(1);
 const PENALTY: Duration = Duration::from_millis(4);
 const MAX_PENALTY: Duration = Duration::from_secs(4);
 
+/// How much more often the thread may meet a program at the lock than not, and wait for it.
+const MEETINGS: u32 = 8;
+
+/// How often it tries to get the lock then, and how long it sleeps in between.
+const NAPS: usize = 10;
+const NAP: Duration = Duration::from_micros(50);
+
 /// So many ticks without such a lapse, and all is forgotten.
 const GOOD_TICKS: u32 = 256;
 
@@ -194,6 +201,8 @@ pub(crate) struct Engine {
     port: u16,
     /// Threads that wait for the lock: a program that polls without a break lets them in.
     waiting: AtomicUsize,
+    /// How often the thread has met a program at the lock, less how often it has not.
+    meetings: AtomicU32,
     /// Looks at the sockets by programs that poll.
     looks: AtomicU64,
     /// Those since the thread stood back last, or a completion queue was armed.
@@ -273,6 +282,7 @@ impl Engine {
             state: Mutex::new(state),
             port,
             waiting: AtomicUsize::new(0),
+            meetings: AtomicU32::new(0),
             looks: AtomicU64::new(0),
             streak: AtomicU32::new(0),
             standing_back: AtomicBool::new(false),
@@ -506,18 +516,25 @@ impl Engine {
     }
 
     fn lock_as(&self, fast: bool) -> Locked<'_> {
+        if let Some(locked) = self.try_lock_as(fast) {
+            return locked;
+        }
+        let _uncancelled = Uncancelled::new();
+        self.waiting.fetch_add(1, Ordering::Relaxed);
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        self.waiting.fetch_sub(1, Ordering::Relaxed);
+        Locked { engine: self, state, fast, _uncancelled }
+    }
+
+    /// `None` while another thread has it.
+    fn try_lock_as(&self, fast: bool) -> Option<Locked<'_>> {
         let _uncancelled = Uncancelled::new();
         let state = match self.state.try_lock() {
             Ok(state) => state,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            Err(TryLockError::WouldBlock) => {
-                self.waiting.fetch_add(1, Ordering::Relaxed);
-                let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-                self.waiting.fetch_sub(1, Ordering::Relaxed);
-                state
-            }
+            Err(TryLockError::WouldBlock) => return None,
         };
-        Locked { engine: self, state, fast, _uncancelled }
+        Some(Locked { engine: self, state, fast, _uncancelled })
     }
 
     /// One look at the sockets by a program that polls and found nothing.
@@ -525,9 +542,7 @@ impl Engine {
         if self.waiting.load(Ordering::Relaxed) > 0 {
             return;
         }
-        let _uncancelled = Uncancelled::new();
-        let Ok(state) = self.state.try_lock() else { return };
-        let mut locked = Locked { engine: self, state, fast: true, _uncancelled };
+        let Some(mut locked) = self.try_lock_as(true) else { return };
         self.looks.fetch_add(1, Ordering::Relaxed);
         if !locked.state.look() {
             // The program has had its turn to post, with which they might have travelled.
@@ -597,7 +612,27 @@ impl Engine {
 
     /// The thread's turn with the sockets.
     fn serve(&self) {
-        self.lock().state.serve();
+        self.lock_in_thread().state.serve();
+    }
+
+    /// Waits for a program that has the lock, unless the thread always meets one: that is at work on the sockets itself, and
+    /// would have to wake the thread each time, and to wait in its turn.
+    fn lock_in_thread(&self) -> Locked<'_> {
+        let meetings = self.meetings.load(Ordering::Relaxed);
+        if let Some(locked) = self.try_lock_as(false) {
+            self.meetings.store(meetings.saturating_sub(1), Ordering::Relaxed);
+            return locked;
+        }
+        self.meetings.store((meetings + 1).min(2 * MEETINGS), Ordering::Relaxed);
+        if meetings > MEETINGS {
+            for _ in 0..NAPS {
+                std::thread::sleep(NAP);
+                if let Some(locked) = self.try_lock_as(false) {
+                    return locked;
+                }
+            }
+        }
+        self.lock()
     }
 }
 
@@ -665,11 +700,8 @@ extern "C" fn after_fork_in_child() {
 
 /// What has been received is acknowledged, though the program did not poll once more.
 extern "C" fn at_exit() {
-    let _uncancelled = Uncancelled::new();
-    if let Some(engine) = Engine::started()
-        && let Ok(state) = engine.state.try_lock()
-    {
-        drop(Locked { engine, state, fast: false, _uncancelled });
+    if let Some(engine) = Engine::started() {
+        drop(engine.try_lock_as(false));
     }
 }
 
