@@ -5,6 +5,8 @@
 
 mod cq;
 #[cfg(test)]
+mod exchanges;
+#[cfg(test)]
 mod measure;
 mod progress;
 mod qp;

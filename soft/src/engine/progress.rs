@@ -6,7 +6,8 @@ use super::region::{self, Regions};
 use super::requester::Mark;
 use super::responder::Progress;
 use super::transport::listener::{Listener, Ports};
-use super::transport::tcp::{Batch, Stream};
+use super::transport::stream::{Batch, Stream};
+use super::transport::tcp::Tcp;
 use super::{Accepted, Engine};
 use crate::descriptors::Tracked;
 use crate::reactor::{self, Timer};
@@ -228,7 +229,7 @@ impl State {
         let connection = &mut self.streams[c];
         connection.interest = connection.interest();
         let mut event = libc::epoll_event { events: connection.interest, u64: c as u64 };
-        let fd = connection.stream.socket().as_raw_fd();
+        let fd = connection.stream.carrier.as_fd().as_raw_fd();
         // SAFETY: two descriptors and an event.
         let added =
             Errno::result(unsafe { libc::epoll_ctl(self.epoll.as_raw_fd(), libc::EPOLL_CTL_ADD, fd, &mut event) });
@@ -245,7 +246,7 @@ impl State {
         if interest != connection.interest {
             connection.interest = interest;
             let mut event = libc::epoll_event { events: interest, u64: c as u64 };
-            let fd = connection.stream.socket().as_raw_fd();
+            let fd = connection.stream.carrier.as_fd().as_raw_fd();
             // SAFETY: two descriptors and an event.
             unsafe { libc::epoll_ctl(self.epoll.as_raw_fd(), libc::EPOLL_CTL_MOD, fd, &mut event) };
         }
@@ -267,7 +268,7 @@ impl State {
         self.blocked -= usize::from(connection.blocked);
         self.strangers.retain(|stranger| *stranger != c);
         let mut event = libc::epoll_event { events: 0, u64: 0 };
-        let fd = connection.stream.socket().as_raw_fd();
+        let fd = connection.stream.carrier.as_fd().as_raw_fd();
         // SAFETY: two descriptors and an event.
         unsafe { libc::epoll_ctl(self.epoll.as_raw_fd(), libc::EPOLL_CTL_DEL, fd, &mut event) };
         Some(connection)
@@ -312,7 +313,8 @@ impl State {
             destination_gid: path.destination_gid,
         };
         let hello = hello.encode();
-        let stream = Stream::connect(path.source, path.destination, &hello);
+        let stream = Tcp::connect(path.source, path.destination)
+            .map(|carrier| Stream::new(Box::new(carrier), path.source, path.destination, &hello));
         match stream.and_then(|stream| self.add(Connection::new(stream, Role::Bound(q)))) {
             Ok(c) => {
                 self.qps[q].requester.link = Some(c);
@@ -330,7 +332,8 @@ impl State {
 
     /// From a listener.
     pub(super) fn accepted(&mut self, socket: Tracked<TcpStream>, peer: SocketAddr) {
-        let Ok(stream) = Stream::accepted(socket, peer) else { return };
+        let Ok((carrier, local)) = Tcp::accepted(socket) else { return };
+        let stream = Stream::new(Box::new(carrier), local, peer, &[]);
         while self.strangers.len() >= STRANGERS {
             self.lost(self.strangers[0]);
         }
@@ -357,7 +360,7 @@ impl State {
             Hello::Management { .. } => {
                 let Some(connection) = self.drop_stream(c) else { return Ok(()) };
                 let (peer, local) = (connection.stream.peer(), connection.stream.local());
-                let stream = connection.stream.into_socket();
+                let stream = connection.stream.carrier.into_socket();
                 self.handed.push(Accepted { stream, peer, local, rest: Vec::new() });
                 let hand_over = reactor::after(Duration::ZERO, || {
                     let Some(engine) = Engine::started() else { return };
@@ -535,7 +538,7 @@ impl State {
         let wanted = direct + room.len();
         self.places.push(iovec { iov_base: room.as_mut_ptr().cast(), iov_len: room.len() });
         let mut places = std::mem::take(&mut self.places);
-        let result = connection.stream.receive(&mut places);
+        let result = connection.stream.carrier.receive(&mut places);
         self.places = places;
         let count = match result {
             Ok(0) => return Err(END),

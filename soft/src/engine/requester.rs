@@ -6,7 +6,7 @@
 use super::qp::{PSN_MASK, Qp, completion};
 use super::receive::Sges;
 use super::region::{self, LOCAL_WRITE, Regions};
-use super::transport::tcp::{BATCHES, Batch};
+use super::transport::stream::{BATCHES, Batch};
 use super::{Data, Operation, PdKey, SendRequest, State, limit};
 use libc::iovec;
 use nix::errno::Errno;

@@ -6,7 +6,7 @@
 use super::qp::{PSN_MASK, Qp, completion};
 use super::receive::Receive;
 use super::region::{self, REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRITE};
-use super::transport::tcp::{BATCHES, Batch};
+use super::transport::stream::{BATCHES, Batch};
 use super::{State, limit};
 use nix::errno::Errno;
 use rdma_sys::ibv_qp_state::IBV_QPS_RTR;

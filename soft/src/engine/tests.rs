@@ -15,9 +15,9 @@ use std::io::{Read as _, Write as _};
 const ALL: u32 = LOCAL_WRITE | REMOTE_READ | REMOTE_WRITE | REMOTE_ATOMIC;
 pub(super) const SIGNALED: u32 = ibv_send_flags::IBV_SEND_SIGNALED.0;
 /// Far longer than anything takes that works.
-const PATIENCE: Duration = Duration::from_secs(30);
+pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 
-fn engine() -> &'static Engine {
+pub(super) fn engine() -> &'static Engine {
     get().unwrap()
 }
 
@@ -67,7 +67,7 @@ pub(super) struct Node {
     recv_cq: Arc<Cq>,
     channel: Arc<Channel>,
     events: Arc<AsyncEvents>,
-    qp: QpKey,
+    pub(super) qp: QpKey,
     pub(super) number: u32,
     found: std::cell::RefCell<[VecDeque<ibv_wc>; 2]>,
 }
@@ -171,7 +171,7 @@ impl Node {
     }
 
     /// The next completion of the send queue.
-    fn sent(&self) -> ibv_wc {
+    pub(super) fn sent(&self) -> ibv_wc {
         self.wait(0)
     }
 
@@ -261,13 +261,13 @@ impl Registered {
         (self.memory.base() + offset) as u64
     }
 
-    fn fill(&mut self, seed: u8) {
+    pub(super) fn fill(&mut self, seed: u8) {
         for (at, byte) in self.bytes_mut().iter_mut().enumerate() {
             *byte = (at as u8).wrapping_mul(31).wrapping_add((at >> 8) as u8).wrapping_add(seed);
         }
     }
 
-    fn bytes(&self) -> &[u8] {
+    pub(super) fn bytes(&self) -> &[u8] {
         // SAFETY: the bytes of the vector.
         unsafe { std::slice::from_raw_parts(self.memory.base() as *const u8, self.memory.0.len() * 8) }
     }
@@ -312,7 +312,7 @@ fn pair_of(a: Setup, b: Setup) -> (Node, Node) {
     (a, b)
 }
 
-fn connect(a: &Node, b: &Node) {
+pub(super) fn connect(a: &Node, b: &Node) {
     for node in [a, b] {
         node.init();
     }
@@ -333,7 +333,7 @@ fn pair() -> (Node, Node) {
     pair_of(Setup::default(), Setup::default())
 }
 
-fn imm(wc: &ibv_wc) -> u32 {
+pub(super) fn imm(wc: &ibv_wc) -> u32 {
     // SAFETY: both fields of the union are integers.
     unsafe { wc.imm_data_invalidated_rkey_union.imm_data }
 }
