@@ -1313,20 +1313,25 @@ static void *keep_sending(void *argument)
  * still use the device. */
 static void a_cancelled_thread_holds_nothing(void **state)
 {
-	struct pair pair = connected(NULL, NULL);
 	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_ERR };
 	pthread_t thread;
 	void *result;
+	int round;
 
 	(void)state;
-	assert_int_equal(pthread_create(&thread, NULL, keep_sending, &pair), 0);
-	usleep(20000);
-	assert_int_equal(pthread_cancel(thread), 0);
-	usleep(20000);
-	assert_int_equal(ibv_modify_qp(pair.client->qp, &attr, IBV_QP_STATE), 0);
-	assert_int_equal(pthread_join(thread, &result), 0);
-	assert_ptr_not_equal(result, PTHREAD_CANCELED);
-	destroy_pair(&pair);
+	/* At a different moment each time: while the device's thread still serves the sockets, and later. */
+	for (round = 0; round < 40; round++) {
+		struct pair pair = connected(NULL, NULL);
+
+		assert_int_equal(pthread_create(&thread, NULL, keep_sending, &pair), 0);
+		usleep(round * 100);
+		assert_int_equal(pthread_cancel(thread), 0);
+		usleep(5000);
+		assert_int_equal(ibv_modify_qp(pair.client->qp, &attr, IBV_QP_STATE), 0);
+		assert_int_equal(pthread_join(thread, &result), 0);
+		assert_ptr_not_equal(result, PTHREAD_CANCELED);
+		destroy_pair(&pair);
+	}
 }
 
 /* Made on the second attempt, with the same attributes: nothing of the first is left in them. */

@@ -1,11 +1,11 @@
 //! The device's GIDs: the addresses of this host.
 
 use crate::descriptors;
-use crate::uncancelled::Uncancelled;
+use crate::uncancelled;
 use nix::ifaddrs::getifaddrs;
 use nix::net::if_::{InterfaceFlags, if_nametoindex};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 /// Entries of the port's GID table. More addresses than that are not listed: `sgid_index` has eight bits.
 pub(crate) const GID_TABLE_LENGTH: usize = 256;
@@ -42,8 +42,7 @@ static SLOTS: Mutex<Vec<Slot>> = Mutex::new(Vec::new());
 /// loopback last. From then on an address keeps its index, as in the kernel's tables: what is new comes last, and
 /// where one has gone there is the zero GID.
 pub(crate) fn table() -> Vec<Entry> {
-    let _uncancelled = Uncancelled::new();
-    let mut slots = SLOTS.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut slots = uncancelled::lock(&SLOTS);
     if let Some(now) = addresses() {
         update(&mut slots, now);
     }

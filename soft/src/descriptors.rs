@@ -4,13 +4,14 @@
 //! keep a peer from noticing that the parent has gone. So the child replaces each by a descriptor that answers EBADF.
 //! It does not close them: their numbers would be used again, and closed again by whoever believes to own them.
 
+use crate::uncancelled;
 use nix::errno::Errno;
 use nix::sys::stat::Mode;
 use std::collections::BTreeSet;
 use std::ops::Deref;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 static OPEN: Mutex<BTreeSet<RawFd>> = Mutex::new(BTreeSet::new());
 static FORKED: AtomicBool = AtomicBool::new(false);
@@ -71,8 +72,8 @@ pub(crate) fn in_child() -> bool {
 }
 
 /// The list, locked. The last of all locks.
-pub(crate) fn list() -> MutexGuard<'static, BTreeSet<RawFd>> {
-    OPEN.lock().unwrap_or_else(PoisonError::into_inner)
+pub(crate) fn list() -> uncancelled::Guard<'static, BTreeSet<RawFd>> {
+    uncancelled::lock(&OPEN)
 }
 
 /// Where descriptors have run out, raises the soft limit to the hard one and tries again: the program knows nothing of most

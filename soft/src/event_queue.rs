@@ -3,11 +3,12 @@
 //! Completion channels, asynchronous events and the event channels of connection management are all of this kind.
 
 use crate::descriptors::Tracked;
+use crate::uncancelled;
 use nix::errno::Errno;
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 
 pub(crate) struct EventQueue<T> {
     /// Counts the events; each read takes one. Written, and read without waiting, with the lock of the events held: it is
@@ -88,8 +89,8 @@ impl<T> EventQueue<T> {
         self.ready.as_raw_fd()
     }
 
-    fn events(&self) -> MutexGuard<'_, Events<T>> {
-        self.events.lock().unwrap_or_else(PoisonError::into_inner)
+    fn events(&self) -> uncancelled::Guard<'_, Events<T>> {
+        uncancelled::lock(&self.events)
     }
 }
 

@@ -4,6 +4,7 @@
 //! thread, and everything here answers ENODEV there.
 
 use crate::descriptors::{self, Tracked};
+use crate::uncancelled;
 use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::eventfd::{EfdFlags, EventFd};
@@ -11,7 +12,7 @@ use nix::sys::signal::{SigSet, SigmaskHow};
 use once_cell::sync::OnceCell;
 use std::collections::{BTreeMap, HashMap};
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// Who is called when a descriptor is ready; on the thread, with no lock held. May register, drop and start timers.
@@ -92,12 +93,8 @@ pub(crate) fn after(delay: Duration, then: impl FnOnce() + Send + 'static) -> Re
 }
 
 /// Locks what a fork must not copy in the middle of a change. Before the list of descriptors.
-pub(crate) fn hold() -> Option<Held> {
-    REACTOR.get().map(|reactor| Held { _waiting: reactor.waiting() })
-}
-
-pub(crate) struct Held {
-    _waiting: MutexGuard<'static, Waiting>,
+pub(crate) fn hold() -> Option<uncancelled::Guard<'static, Waiting>> {
+    REACTOR.get().map(Reactor::waiting)
 }
 
 struct Reactor {
@@ -117,7 +114,7 @@ impl AsRawFd for Epoll2 {
 }
 
 #[derive(Default)]
-struct Waiting {
+pub(crate) struct Waiting {
     last_token: u64,
     sources: HashMap<u64, Arc<dyn Source>>,
     timers: BTreeMap<(Instant, u64), Box<dyn FnOnce() + Send>>,
@@ -161,8 +158,8 @@ impl Reactor {
         Ok(Reactor { epoll, wake, waiting: Mutex::default() })
     }
 
-    fn waiting(&self) -> MutexGuard<'_, Waiting> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    fn waiting(&self) -> uncancelled::Guard<'_, Waiting> {
+        uncancelled::lock(&self.waiting)
     }
 
     fn run(&self) {

@@ -5,6 +5,8 @@
 
 use std::ffi::c_int;
 use std::marker::PhantomData;
+use std::ops::{Deref, DerefMut};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// `PTHREAD_CANCEL_DISABLE`.
 const DISABLE: c_int = 1;
@@ -36,5 +38,32 @@ impl Drop for Uncancelled {
         let mut disabled = 0;
         // SAFETY: as above, and a state that was one.
         unsafe { pthread_setcancelstate(self.before, &mut disabled) };
+    }
+}
+
+/// A lock, held by a thread that is not cancelled.
+pub(crate) struct Guard<'a, T> {
+    value: MutexGuard<'a, T>,
+    /// Behind the lock, which it outlives.
+    _uncancelled: Uncancelled,
+}
+
+/// How every lock is taken under which a call may be a cancellation point.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> Guard<'_, T> {
+    let _uncancelled = Uncancelled::new();
+    Guard { value: mutex.lock().unwrap_or_else(PoisonError::into_inner), _uncancelled }
+}
+
+impl<T> Deref for Guard<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.value
+    }
+}
+
+impl<T> DerefMut for Guard<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.value
     }
 }

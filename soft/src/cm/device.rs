@@ -4,7 +4,7 @@
 //! must see what librdmacm does to its objects.
 
 use super::id::Options;
-use crate::uncancelled::Uncancelled;
+use crate::uncancelled;
 use nix::errno::Errno;
 use rdma_sys::{
     ibv_comp_channel, ibv_context, ibv_cq, ibv_device, ibv_device_attr, ibv_gid, ibv_pd, ibv_port_attr, ibv_qp,
@@ -14,7 +14,7 @@ use rdma_sys::{
 use std::ffi::{CStr, c_int, c_void};
 use std::mem::offset_of;
 use std::ptr;
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, OnceLock};
 
 /// The device's only port, and its only partition key.
 pub(super) const PORT: u8 = 1;
@@ -124,8 +124,7 @@ pub(super) fn get() -> Result<&'static Device, Errno> {
     if let Some(device) = DEVICE.get() {
         return Ok(device);
     }
-    let _uncancelled = Uncancelled::new();
-    let _one = OPENING.lock().unwrap_or_else(PoisonError::into_inner);
+    let _one = uncancelled::lock(&OPENING);
     match DEVICE.get() {
         Some(device) => Ok(device),
         None => {

@@ -10,7 +10,7 @@ use super::port::Port;
 use crate::addresses;
 use crate::engine;
 use crate::reactor::{self, Timer};
-use crate::uncancelled::Uncancelled;
+use crate::uncancelled;
 use libc::sockaddr_storage;
 use nix::errno::Errno;
 use rdma_sys::rdma_cm_event_type::{self as event, Type as EventKind};
@@ -26,7 +26,7 @@ use std::net::SocketAddr;
 use std::ops::{Deref, DerefMut};
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicPtr, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 /// What a program holds as `struct rdma_cm_id *`.
@@ -108,8 +108,7 @@ pub(super) struct State {
 /// The state, locked.
 pub(super) struct Guard<'a> {
     /// Taken by drop only.
-    state: Option<MutexGuard<'a, State>>,
-    _uncancelled: Uncancelled,
+    state: Option<uncancelled::Guard<'a, State>>,
 }
 
 impl Deref for Guard<'_> {
@@ -170,8 +169,7 @@ impl Core {
     }
 
     pub(super) fn lock(&self) -> Guard<'_> {
-        let _uncancelled = Uncancelled::new();
-        Guard { state: Some(self.state.lock().unwrap_or_else(PoisonError::into_inner)), _uncancelled }
+        Guard { state: Some(uncancelled::lock(&self.state)) }
     }
 
     pub(super) fn acknowledge(&self) {
@@ -323,8 +321,8 @@ impl State {
 /// instead of crashing where a program goes on with an identifier that it has destroyed, as perftest does.
 static LIVE: Mutex<BTreeSet<usize>> = Mutex::new(BTreeSet::new());
 
-fn live() -> MutexGuard<'static, BTreeSet<usize>> {
-    LIVE.lock().unwrap_or_else(PoisonError::into_inner)
+fn live() -> uncancelled::Guard<'static, BTreeSet<usize>> {
+    uncancelled::lock(&LIVE)
 }
 
 /// A program's identifier that is valid while the call lasts.

@@ -5,12 +5,13 @@ use super::id::{Core, Stage, State};
 use super::link::Link;
 use crate::addresses;
 use crate::engine::Accepted;
+use crate::uncancelled;
 use nix::errno::Errno;
 use rdma_sys::{rdma_cm_event_type, rdma_port_space};
 use rdma_verbs_wire::cm::{Mad, Message, Req};
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 /// Requests that wait to be fetched where rdma_listen(3) does not say how many may.
@@ -32,12 +33,12 @@ struct Listener {
 static LISTENERS: Mutex<Vec<Listener>> = Mutex::new(Vec::new());
 static SILENT: Mutex<VecDeque<Arc<Core>>> = Mutex::new(VecDeque::new());
 
-fn listeners() -> MutexGuard<'static, Vec<Listener>> {
-    LISTENERS.lock().unwrap_or_else(PoisonError::into_inner)
+fn listeners() -> uncancelled::Guard<'static, Vec<Listener>> {
+    uncancelled::lock(&LISTENERS)
 }
 
-fn silent() -> MutexGuard<'static, VecDeque<Arc<Core>>> {
-    SILENT.lock().unwrap_or_else(PoisonError::into_inner)
+fn silent() -> uncancelled::Guard<'static, VecDeque<Arc<Core>>> {
+    uncancelled::lock(&SILENT)
 }
 
 /// rdma_listen(3), of a port that is bound. EINVAL unless it is, EADDRINUSE where another identifier of the process

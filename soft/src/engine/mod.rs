@@ -22,7 +22,7 @@ pub(crate) use cq::Cq;
 
 use crate::event_queue::EventQueue;
 use crate::reactor::{self, Registration, Source, Timer};
-use crate::uncancelled::Uncancelled;
+use crate::uncancelled::{self, Uncancelled};
 use crate::{capture, descriptors};
 use nix::errno::Errno;
 use nix::sys::epoll::EpollFlags;
@@ -557,8 +557,8 @@ impl Engine {
         }
     }
 
-    fn manners(&self) -> MutexGuard<'_, Manners> {
-        self.manners.lock().unwrap_or_else(PoisonError::into_inner)
+    fn manners(&self) -> uncancelled::Guard<'_, Manners> {
+        uncancelled::lock(&self.manners)
     }
 
     /// Leaves the sockets to a program that polls all the time.
@@ -671,8 +671,8 @@ fn complain(what: &str) {
 
 struct Held {
     // Given back in this order, the reverse of that in which they are taken.
-    list: MutexGuard<'static, BTreeSet<RawFd>>,
-    _reactor: Option<reactor::Held>,
+    list: uncancelled::Guard<'static, BTreeSet<RawFd>>,
+    _reactor: Option<uncancelled::Guard<'static, reactor::Waiting>>,
     _state: Option<Locked<'static>>,
 }
 
