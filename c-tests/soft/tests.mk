@@ -20,6 +20,7 @@ TESTS += 'c-tests/soft/exports $(SOFT_LIBRARY)' 'c-tests/abi/object $(SOFT_LIBRA
 	'c-tests/soft/hostile $(STAGE)/bin/rdma-verbs' \
 	'c-tests/soft/network $(STAGE)/bin/rdma-verbs' \
 	'c-tests/soft/thousand $(STAGE)/bin/rdma-verbs' \
+	'c-tests/soft/container $(STAGE)/bin/rdma-verbs' \
 	'$(SOFT_ALONE) env RDMA_VERBS=$(abspath $(STAGE))/bin/rdma-verbs c-tests/soft/programs tap' \
 	'$(SOFT_ALONE) $(SOFT_ENVIRONMENT) $(SOFT_RUN) c-tests/device/suite $T'
 TEST_FILES += $(SOFT_PROGRAMS)

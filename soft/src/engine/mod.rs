@@ -266,9 +266,17 @@ impl Engine {
             // SAFETY: as above.
             unsafe { libc::atexit(at_exit) };
         });
-        let state = State::new(ports)?;
+        let open = || {
+            let state = State::new(ports)?;
+            let data = reactor::register(state.epoll().as_fd(), EpollFlags::EPOLLIN, Arc::new(Sockets))?;
+            Ok((state, data))
+        };
+        // Programs do not tell why: many have a message of their own for whatever it was.
+        let (state, data) = open().inspect_err(|errno| {
+            let takes = "a thread, a TCP port and a few descriptors";
+            complain(&format!("the device, which takes {takes}, cannot be opened: {errno}"));
+        })?;
         let port = state.port();
-        let data = reactor::register(state.epoll().as_fd(), EpollFlags::EPOLLIN, Arc::new(Sockets))?;
         Ok(Engine {
             state: Mutex::new(state),
             port,
