@@ -11,6 +11,7 @@ SOFT_ENVIRONMENT := env DEVICE_ADDRESS=127.0.0.1
 
 TESTS += 'c-tests/soft/exports $(SOFT_LIBRARY)' 'c-tests/abi/object $(SOFT_LIBRARY)' \
 	$(foreach program,verbs cm strangers,'c-tests/conformance/tap $(SOFT_RUN) $(SOFT_TEST)/$(program)') \
+	$(foreach program,verbs cm,'c-tests/conformance/tap $(SOFT_TEST)/refuse EPERM $(SOFT_RUN) $(SOFT_TEST)/$(program)') \
 	'$(SOFT_ENVIRONMENT) $(SOFT_RUN) $(SOFT_TEST)/load' \
 	'$(SOFT_RUN) $(SOFT_TEST)/deaths' \
 	'c-tests/soft/valgrind $(STAGE)/bin/rdma-verbs $(SOFT_TEST)/observe' \
@@ -20,13 +21,18 @@ TESTS += 'c-tests/soft/exports $(SOFT_LIBRARY)' 'c-tests/abi/object $(SOFT_LIBRA
 	'c-tests/soft/hostile $(STAGE)/bin/rdma-verbs' \
 	'c-tests/soft/network $(STAGE)/bin/rdma-verbs' \
 	'c-tests/soft/thousand $(STAGE)/bin/rdma-verbs' \
+	'c-tests/soft/container $(STAGE)/bin/rdma-verbs $(SOFT_TEST)/refuse' \
 	'$(SOFT_ALONE) env RDMA_VERBS=$(abspath $(STAGE))/bin/rdma-verbs c-tests/soft/programs tap' \
 	'$(SOFT_ALONE) $(SOFT_ENVIRONMENT) $(SOFT_RUN) c-tests/device/suite $T'
-TEST_FILES += $(SOFT_PROGRAMS)
+TEST_FILES += $(SOFT_PROGRAMS) $(SOFT_TEST)/refuse
 
 $(SOFT_PROGRAMS): $(SOFT_TEST)/%: c-tests/soft/%.c c-tests/soft/tests.mk
 	mkdir -p $(@D)
 	$(CC) $(TEST_CFLAGS) -o $@ $< -lrdmacm -libverbs -lcmocka -lpthread
+
+$(SOFT_TEST)/refuse: c-tests/soft/refuse.c
+	mkdir -p $(@D)
+	$(CC) $(TEST_CFLAGS) -o $@ $<
 
 # All programs of the list on the software device and, which takes a quarter of an hour, on Soft-RoCE: soft/PROGRAMS.md.
 .PHONY: programs programs-on-rxe

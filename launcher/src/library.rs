@@ -1,6 +1,6 @@
 //! Where the libraries are, seen from the launcher's own executable.
 
-use crate::{BROKEN, Failure};
+use crate::{BROKEN, Failure, program};
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
@@ -21,7 +21,7 @@ fn usual() -> [String; 3] {
 
 /// What is put into `LD_PRELOAD`: the library, and behind it the software device, if there is to be one.
 pub(crate) fn find(soft: bool) -> Result<OsString, Failure> {
-    let executable = std::env::current_exe().map_err(|error| broken(format!("/proc/self/exe: {error}")))?;
+    let executable = executable()?;
     let places = places(executable.parent().unwrap_or(Path::new("/")));
     let Some(library) = places.iter().find_map(|place| place.canonicalize().ok()) else {
         let places: Vec<_> = places.iter().map(|place| place.display().to_string()).collect();
@@ -43,6 +43,13 @@ pub(crate) fn find(soft: bool) -> Result<OsString, Failure> {
         list.push(device);
     }
     Ok(list)
+}
+
+/// The launcher's own. Without `/proc` its name tells, as it told who executed it.
+fn executable() -> Result<PathBuf, Failure> {
+    let by_name = || program::locate(&std::env::args_os().next()?)?.canonicalize().ok();
+    let why = "no /proc, and no file of the name that it was called by, tells where it is installed";
+    std::env::current_exe().ok().or_else(by_name).ok_or_else(|| broken(why.into()))
 }
 
 fn broken(why: String) -> Failure {

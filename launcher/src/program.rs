@@ -40,8 +40,8 @@ fn changes_identity(about: &Metadata) -> bool {
     user || group
 }
 
-/// The file that will be executed.
-fn locate(name: &OsStr) -> Option<PathBuf> {
+/// The file that is executed by that name.
+pub(crate) fn locate(name: &OsStr) -> Option<PathBuf> {
     candidates(name)
         .into_iter()
         .find(|path| metadata(path).is_ok_and(|about| about.is_file() && about.mode() & 0o111 != 0))

@@ -2,6 +2,7 @@
 
 use crate::descriptors;
 use crate::uncancelled;
+use nix::errno::Errno;
 use nix::ifaddrs::getifaddrs;
 use nix::net::if_::{InterfaceFlags, if_nametoindex};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6};
@@ -38,15 +39,24 @@ struct Slot {
 
 static SLOTS: Mutex<Vec<Slot>> = Mutex::new(Vec::new());
 
+fn slots() -> uncancelled::Guard<'static, Vec<Slot>> {
+    uncancelled::lock(&SLOTS)
+}
+
+/// Brings the table up to date. The system's error where the addresses cannot be listed.
+pub(crate) fn look() -> Result<(), Errno> {
+    let mut slots = slots();
+    update(&mut slots, addresses()?);
+    Ok(())
+}
+
 /// The table as it is now. At the process's first look: routable IPv4 first, then routable IPv6, link-local IPv6, and
 /// loopback last. From then on an address keeps its index, as in the kernel's tables: what is new comes last, and
 /// where one has gone there is the zero GID.
 pub(crate) fn table() -> Vec<Entry> {
-    let mut slots = uncancelled::lock(&SLOTS);
-    if let Some(now) = addresses() {
-        update(&mut slots, now);
-    }
-    slots.iter().map(|slot| if slot.present { slot.entry.clone() } else { Entry::GONE }).collect()
+    // What was there at the last look, where a look is refused.
+    let _ = look();
+    slots().iter().map(|slot| if slot.present { slot.entry.clone() } else { Entry::GONE }).collect()
 }
 
 /// Brings the table up to date with the addresses that there are `now`.
@@ -79,9 +89,9 @@ fn rank(entry: &Entry) -> u8 {
     }
 }
 
-/// The addresses of the interfaces that are up, in the kernel's order; `None` where they cannot be listed.
-fn addresses() -> Option<Vec<Entry>> {
-    let interfaces = descriptors::with_room(getifaddrs).ok()?;
+/// The addresses of the interfaces that are up, in the kernel's order.
+fn addresses() -> Result<Vec<Entry>, Errno> {
+    let interfaces = descriptors::with_room(getifaddrs)?;
     let mut entries = Vec::new();
     for interface in interfaces.filter(|interface| interface.flags.contains(InterfaceFlags::IFF_UP)) {
         let Some(storage) = interface.address else { continue };
@@ -98,7 +108,7 @@ fn addresses() -> Option<Vec<Entry>> {
             entries.push(entry);
         }
     }
-    Some(entries)
+    Ok(entries)
 }
 
 /// The hardware address of the first interface that has one. It stays the same whatever addresses come and go.

@@ -77,10 +77,13 @@ impl<T> EventQueue<T> {
         let to = libc::iovec { iov_base: count.as_mut_ptr().cast(), iov_len: count.len() };
         // SAFETY: a descriptor, and room for what a read of it brings; it has no position, which -1 says.
         let read = Errno::result(unsafe { libc::preadv2(self.fd(), &to, 1, -1, libc::RWF_NOWAIT) });
-        if read != Err(Errno::EOPNOTSUPP) {
-            return read.is_ok();
+        match read {
+            Ok(_) => return true,
+            Err(Errno::EAGAIN) => return false,
+            // A kernel before 5.8, or a container that may not.
+            Err(_) => {}
         }
-        // A kernel before 5.8. What remains is a moment between these two.
+        // What remains is a moment between these two.
         let mut poll = [nix::poll::PollFd::new(self.ready.as_fd(), nix::poll::PollFlags::POLLIN)];
         nix::poll::poll(&mut poll, nix::poll::PollTimeout::ZERO) == Ok(1) && self.ready.read().is_ok()
     }

@@ -23,7 +23,7 @@ pub(crate) use cq::Cq;
 use crate::event_queue::EventQueue;
 use crate::reactor::{self, Registration, Source, Timer};
 use crate::uncancelled::{self, Uncancelled};
-use crate::{capture, descriptors};
+use crate::{addresses, capture, descriptors};
 use nix::errno::Errno;
 use nix::sys::epoll::EpollFlags;
 use once_cell::sync::OnceCell;
@@ -277,9 +277,18 @@ impl Engine {
             // SAFETY: as above.
             unsafe { libc::atexit(at_exit) };
         });
-        let state = State::new(ports)?;
+        let open = || {
+            addresses::look()?;
+            let state = State::new(ports)?;
+            let data = reactor::register(state.epoll().as_fd(), EpollFlags::EPOLLIN, Arc::new(Sockets))?;
+            Ok((state, data))
+        };
+        // Programs do not tell why: many have a message of their own for whatever it was.
+        let (state, data) = open().inspect_err(|errno| {
+            let takes = "a thread, a TCP port, netlink and a few descriptors";
+            complain(&format!("the device, which takes {takes}, cannot be opened: {errno}"));
+        })?;
         let port = state.port();
-        let data = reactor::register(state.epoll().as_fd(), EpollFlags::EPOLLIN, Arc::new(Sockets))?;
         Ok(Engine {
             state: Mutex::new(state),
             port,
