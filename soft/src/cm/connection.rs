@@ -551,6 +551,8 @@ impl Connection {
             hop_limit: self.hop_limit,
             ..QpAttributes::default()
         };
+        // Before there is a connection the kernel knows of no other state.
+        let state = if self.state == State::Idle { qp_state::IBV_QPS_INIT } else { state };
         match state {
             qp_state::IBV_QPS_INIT => {
                 let remote_write = ibv_access_flags::IBV_ACCESS_REMOTE_WRITE;
@@ -778,7 +780,7 @@ mod tests {
     fn rights_come_with_the_connection() {
         let idle = Connection::default();
         assert_eq!(idle.qp_attributes(qp_state::IBV_QPS_INIT).unwrap().access_flags, 0);
-        assert_eq!(idle.qp_attributes(qp_state::IBV_QPS_RTR), Err(Errno::EINVAL));
+        assert_eq!(idle.qp_attributes(qp_state::IBV_QPS_RTR), idle.qp_attributes(qp_state::IBV_QPS_INIT));
         let (client, server, _) = asked();
         assert_eq!(client.qp_attributes(qp_state::IBV_QPS_RTR), Err(Errno::EINVAL));
         assert_eq!(server.qp_attributes(qp_state::IBV_QPS_INIT).unwrap().access_flags, ALL_RIGHTS);
