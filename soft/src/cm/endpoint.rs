@@ -321,7 +321,7 @@ pub(super) unsafe fn set_option(
     let wanted = match (level, name) {
         (option::LEVEL_ID, option::TOS | option::ACK_TIMEOUT) => 1,
         (option::LEVEL_ID, option::REUSEADDR | option::AFONLY) => size_of::<c_int>(),
-        (option::LEVEL_IB, option::PATH) if length == 0 || length % option::PATH_BYTES != 0 => {
+        (option::LEVEL_IB, option::PATH) if length == 0 || !length.is_multiple_of(option::PATH_BYTES) => {
             return Err(Errno::EINVAL);
         }
         (option::LEVEL_IB, option::PATH) => return Err(Errno::EOPNOTSUPP),
