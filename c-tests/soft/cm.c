@@ -584,7 +584,6 @@ static void a_program_may_move_its_queue_pairs_itself(void **state)
 	assert_int_equal(event->param.conn.qp_num, 0x1234);
 	assert_int_equal(event->param.conn.srq, 1);
 	assert_int_equal(rdma_ack_cm_event(event), 0);
-	assert_minus_one(rdma_establish(request), EINVAL);
 	param.qp_num = 0x4321;
 	assert_int_equal(rdma_accept(request, &param), 0);
 	event = expect(client, RDMA_CM_EVENT_CONNECT_RESPONSE);
@@ -760,6 +759,9 @@ static void a_peer_that_dies_is_disconnected(void **state)
 static void a_peer_that_dies_is_disconnected_though_its_child_lives(void **state)
 {
 	(void)state;
+	/* Elsewhere the child has the connection, too. */
+	if (!is_soft)
+		skip();
 	dying_peer("--parent");
 }
 
@@ -1025,12 +1027,12 @@ static void steps_out_of_order(void **state)
 
 	(void)state;
 	assert_minus_one(rdma_disconnect(id), EINVAL);
-	assert_minus_one(rdma_connect(id, &param), EINVAL);
 	assert_minus_one(rdma_get_request(id, &out), EINVAL);
 	assert_minus_one(rdma_reject(id, NULL, 0), EINVAL);
 	assert_minus_one(rdma_notify(id, IBV_EVENT_COMM_EST), EINVAL);
 	assert_minus_one(rdma_create_id(events, &out, NULL, (enum rdma_port_space)1), EINVAL);
 	if (is_soft) {
+		assert_minus_one(rdma_connect(id, &param), EINVAL);
 		assert_minus_one(rdma_resolve_route(id, 1), EINVAL);
 		assert_minus_one(rdma_accept(id, NULL), EINVAL);
 		assert_minus_one(rdma_create_qp(id, NULL, &attr), EINVAL);
@@ -1040,8 +1042,8 @@ static void steps_out_of_order(void **state)
 	}
 	assert_int_equal(rdma_bind_addr(id, at(address, 0)), 0);
 	assert_minus_one(rdma_bind_addr(id, at(address, 0)), EINVAL);
-	assert_minus_one(rdma_bind_addr(other, at(address, port_of(id))), EADDRINUSE);
 	assert_minus_one(rdma_bind_addr(other, at("192.0.2.1", 0)), EADDRNOTAVAIL);
+	assert_minus_one(rdma_bind_addr(other, at(address, port_of(id))), EADDRINUSE);
 	assert_int_equal(rdma_listen(id, 1), 0);
 	assert_minus_one(rdma_listen(id, 1), EINVAL);
 	assert_minus_one(rdma_resolve_addr(id, NULL, at(address, 1), 1), EINVAL);
@@ -1089,7 +1091,7 @@ static void a_port_is_free_again(void **state)
 	rdma_destroy_event_channel(events);
 }
 
-static void a_shared_port_has_one_listener(void **state)
+static void who_listens_has_the_port_alone(void **state)
 {
 	struct rdma_event_channel *events = channel();
 	struct rdma_cm_id *id = identifier(events), *other = identifier(events);
@@ -1100,8 +1102,13 @@ static void a_shared_port_has_one_listener(void **state)
 	assert_int_equal(rdma_set_option(other, RDMA_OPTION_ID, RDMA_OPTION_ID_REUSEADDR, &on, sizeof(on)), 0);
 	assert_int_equal(rdma_bind_addr(id, at(address, 0)), 0);
 	assert_int_equal(rdma_bind_addr(other, at(address, port_of(id))), 0);
-	assert_int_equal(rdma_listen(id, 0), 0);
+	assert_minus_one(rdma_listen(id, 0), EADDRINUSE);
 	assert_minus_one(rdma_listen(other, 0), EADDRINUSE);
+	destroy(other);
+	assert_int_equal(rdma_listen(id, 0), 0);
+	other = identifier(events);
+	assert_int_equal(rdma_set_option(other, RDMA_OPTION_ID, RDMA_OPTION_ID_REUSEADDR, &on, sizeof(on)), 0);
+	assert_minus_one(rdma_bind_addr(other, at(address, port_of(id))), EADDRINUSE);
 	destroy(id);
 	destroy(other);
 	rdma_destroy_event_channel(events);
@@ -1319,6 +1326,9 @@ static void a_cancelled_thread_holds_nothing(void **state)
 	int round;
 
 	(void)state;
+	/* Elsewhere a send is a write(2), which is one. */
+	if (!is_soft)
+		skip();
 	/* At a different moment each time: while the device's thread still serves the sockets, and later. */
 	for (round = 0; round < 40; round++) {
 		struct pair pair = connected(NULL, NULL);
@@ -1501,7 +1511,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(steps_out_of_order),
 		cmocka_unit_test(an_identifier_that_was_destroyed),
 		cmocka_unit_test(a_port_is_free_again),
-		cmocka_unit_test(a_shared_port_has_one_listener),
+		cmocka_unit_test(who_listens_has_the_port_alone),
 		cmocka_unit_test(a_backlog_holds_back_who_is_too_many),
 		cmocka_unit_test(many_connections),
 		cmocka_unit_test(a_shared_receive_queue),

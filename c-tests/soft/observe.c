@@ -8,27 +8,24 @@
  * which they were made; what the calls return, then the completions of a, then those of b.
  */
 
+#define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
 #include <poll.h>
-#include <stdarg.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <fcntl.h>
-#include <time.h>
 #include <unistd.h>
 #include <infiniband/verbs.h>
+#include "observe.h"
 
 #define SIZE (1 << 20)
 /* How long a completion that has to come may take, and how long one that must not come is waited for; milliseconds. */
 #define PATIENCE 30000
 #define SILENCE 300
-
-#define die(...) do { fprintf(stderr, "observe: " __VA_ARGS__); fputs("\n", stderr); exit(1); } while (0)
-#define need(truth) do { if (!(truth)) die("%s:%d: not so: %s: %m", __FILE__, __LINE__, #truth); } while (0)
 
 struct end {
 	struct ibv_pd *pd;
@@ -56,50 +53,10 @@ static int gid_index;
 static struct end ends[2];
 #define a (&ends[0])
 #define b (&ends[1])
-static char observed[8192];
-
-static void say(const char *format, ...)
-{
-	size_t length = strlen(observed);
-	va_list arguments;
-
-	length += snprintf(observed + length, sizeof(observed) - length, "%s", length ? "; " : "");
-	need(length < sizeof(observed));
-	va_start(arguments, format);
-	vsnprintf(observed + length, sizeof(observed) - length, format, arguments);
-	va_end(arguments);
-}
-
-static long now(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return t.tv_sec * 1000 + t.tv_nsec / 1000000;
-}
 
 static char name_of(const struct end *end)
 {
 	return end == a ? 'a' : 'b';
-}
-
-/* Names of what is compared: numbers of errno are the same everywhere, but do not tell much. */
-static const char *error(int value)
-{
-	static char unknown[32];
-
-	switch (value) {
-	case 0: return "ok";
-	case -1: return "-1";
-	case EINVAL: return "EINVAL";
-	case ENOMEM: return "ENOMEM";
-	case EBUSY: return "EBUSY";
-	case EFAULT: return "EFAULT";
-	case EOPNOTSUPP: return "EOPNOTSUPP";
-	case EAGAIN: return "EAGAIN";
-	}
-	snprintf(unknown, sizeof(unknown), "errno %d", value);
-	return unknown;
 }
 
 static const char *opcode(int opcode)
@@ -114,24 +71,6 @@ static const char *opcode(int opcode)
 	case IBV_WC_RECV_RDMA_WITH_IMM: return "RECV_RDMA_WITH_IMM";
 	}
 	return "?";
-}
-
-static const char *status(int status)
-{
-	static const char *const names[] = {
-		"SUCCESS", "LOC_LEN_ERR", "LOC_QP_OP_ERR", "LOC_EEC_OP_ERR", "LOC_PROT_ERR", "WR_FLUSH_ERR", "MW_BIND_ERR",
-		"BAD_RESP_ERR", "LOC_ACCESS_ERR", "REM_INV_REQ_ERR", "REM_ACCESS_ERR", "REM_OP_ERR", "RETRY_EXC_ERR",
-		"RNR_RETRY_EXC_ERR",
-	};
-
-	return status < (int)(sizeof(names) / sizeof(names[0])) ? names[status] : "?";
-}
-
-static const char *state(int state)
-{
-	static const char *const names[] = { "RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERR" };
-
-	return state < 7 ? names[state] : "?";
 }
 
 static void open_device(void)
@@ -1208,6 +1147,9 @@ static const struct {
 
 int main(int argc, char **argv)
 {
+	static char room[OBSERVED];
+
+	observed = room;
 	open_device();
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		bool wanted = argc < 2;

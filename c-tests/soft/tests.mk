@@ -2,7 +2,7 @@
 
 SOFT_TEST := $T/c-tests/soft
 SOFT_LIBRARY := $(STAGE)/lib/rdma_verbs/librdma_soft.so
-SOFT_PROGRAMS := $(addprefix $(SOFT_TEST)/,cm deaths load observe strangers verbs)
+SOFT_PROGRAMS := $(addprefix $(SOFT_TEST)/,cm deaths load observe observe_cm strangers verbs)
 SOFT_RUN := $(STAGE)/bin/rdma-verbs --soft --check=off
 # Programs listen at ports of their own choice: those that choose the same take turns.
 SOFT_ALONE := flock $(SOFT_TEST)/ports
@@ -15,7 +15,8 @@ TESTS += 'c-tests/soft/exports $(SOFT_LIBRARY)' 'c-tests/abi/object $(SOFT_LIBRA
 	'$(SOFT_ENVIRONMENT) $(SOFT_RUN) $(SOFT_TEST)/load' \
 	'$(SOFT_RUN) $(SOFT_TEST)/deaths' \
 	'c-tests/soft/valgrind $(STAGE)/bin/rdma-verbs $(SOFT_TEST)/observe' \
-	'c-tests/soft/compare $(STAGE)/bin/rdma-verbs $(SOFT_TEST)/observe soft/DIFFERENCES.md' \
+	'c-tests/soft/compare $(STAGE)/bin/rdma-verbs soft/DIFFERENCES.md $(SOFT_TEST)/observe $(SOFT_TEST)/observe_cm' \
+	'c-tests/device/run c-tests/soft/on-device $(SOFT_TEST)/cm' \
 	'c-tests/soft/captures $(STAGE)/bin/rdma-verbs $(SOFT_TEST)/observe' \
 	'c-tests/soft/observed $(STAGE)/bin/rdma-verbs' \
 	'c-tests/soft/hostile $(STAGE)/bin/rdma-verbs' \
@@ -26,7 +27,7 @@ TESTS += 'c-tests/soft/exports $(SOFT_LIBRARY)' 'c-tests/abi/object $(SOFT_LIBRA
 	'$(SOFT_ALONE) $(SOFT_ENVIRONMENT) $(SOFT_RUN) c-tests/device/suite $T'
 TEST_FILES += $(SOFT_PROGRAMS) $(SOFT_TEST)/refuse
 
-$(SOFT_PROGRAMS): $(SOFT_TEST)/%: c-tests/soft/%.c c-tests/soft/tests.mk
+$(SOFT_PROGRAMS): $(SOFT_TEST)/%: c-tests/soft/%.c c-tests/soft/observe.h c-tests/soft/tests.mk
 	mkdir -p $(@D)
 	$(CC) $(TEST_CFLAGS) -o $@ $< -lrdmacm -libverbs -lcmocka -lpthread
 

@@ -138,6 +138,8 @@ pub(super) struct Connection {
     hop_limit: u8,
     local_gid: [u8; 16],
     remote_gid: [u8; 16],
+    /// The peer has left before its REP was answered: its side is up, and ours may still come up.
+    left_early: bool,
 }
 
 /// A number that nobody can guess.
@@ -186,6 +188,7 @@ impl Connection {
             hop_limit: req.hop_limit,
             local_gid: req.remote_gid,
             remote_gid: req.local_gid,
+            left_early: false,
         };
         let params = Params {
             private_data: req.private_data.to_vec(),
@@ -265,6 +268,7 @@ impl Connection {
             hop_limit: req.hop_limit,
             local_gid: req.local_gid,
             remote_gid: req.remote_gid,
+            left_early: false,
             req: Some(Box::new(req)),
         };
         Ok(())
@@ -439,6 +443,7 @@ impl Connection {
                 })
             }
             (State::RepSent | State::RepReceived | State::Established, Message::Dreq { .. }) => {
+                self.left_early = self.state == State::RepReceived;
                 self.state = State::DreqReceived;
                 Ok(Step { event: Some(disconnected(0)), ..Step::default() })
             }
@@ -539,10 +544,9 @@ impl Connection {
     /// What rdma_init_qp_attr(3) answers for a queue pair on its way to `state`: EINVAL where the connection has not
     /// come so far.
     pub(super) fn qp_attributes(&self, state: qp_state::Type) -> Result<QpAttributes, Errno> {
-        let connecting = matches!(
-            self.state,
-            State::ReqReceived | State::RepSent | State::RepReceived | State::Established | State::DreqReceived
-        );
+        let connecting =
+            matches!(self.state, State::ReqReceived | State::RepSent | State::RepReceived | State::Established)
+                || (self.left_early && self.state == State::DreqReceived);
         let base = QpAttributes {
             mask: mask::IBV_QP_STATE.0,
             local_gid: self.local_gid,
@@ -551,6 +555,8 @@ impl Connection {
             hop_limit: self.hop_limit,
             ..QpAttributes::default()
         };
+        // Before there is a connection the kernel knows of no other state.
+        let state = if self.state == State::Idle { qp_state::IBV_QPS_INIT } else { state };
         match state {
             qp_state::IBV_QPS_INIT => {
                 let remote_write = ibv_access_flags::IBV_ACCESS_REMOTE_WRITE;
@@ -778,11 +784,26 @@ mod tests {
     fn rights_come_with_the_connection() {
         let idle = Connection::default();
         assert_eq!(idle.qp_attributes(qp_state::IBV_QPS_INIT).unwrap().access_flags, 0);
-        assert_eq!(idle.qp_attributes(qp_state::IBV_QPS_RTR), Err(Errno::EINVAL));
+        assert_eq!(idle.qp_attributes(qp_state::IBV_QPS_RTR), idle.qp_attributes(qp_state::IBV_QPS_INIT));
         let (client, server, _) = asked();
         assert_eq!(client.qp_attributes(qp_state::IBV_QPS_RTR), Err(Errno::EINVAL));
         assert_eq!(server.qp_attributes(qp_state::IBV_QPS_INIT).unwrap().access_flags, ALL_RIGHTS);
         assert!(server.qp_attributes(qp_state::IBV_QPS_RTR).is_ok());
+    }
+
+    #[test]
+    fn who_is_left_gets_no_attributes_unless_it_was_early() {
+        let rtr = |connection: &Connection| connection.qp_attributes(qp_state::IBV_QPS_RTR);
+        let (mut client, mut server) = established();
+        let dreq = client.disconnect().unwrap().unwrap();
+        server.receive(carried(&client, dreq)).unwrap();
+        assert_eq!(rtr(&server), Err(Errno::EINVAL));
+        let (mut client, mut server, _) = replied();
+        let dreq = server.disconnect().unwrap().unwrap();
+        client.receive(carried(&server, dreq)).unwrap();
+        assert!(rtr(&client).is_ok());
+        client.disconnect().unwrap();
+        assert_eq!(rtr(&client), Err(Errno::EINVAL));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use super::addrinfo;
 use super::channel;
-use super::connection::Offer;
+use super::connection::{Offer, reason};
 use super::device;
 use super::id::{Id, IdRef, Stage, event_outcome};
 use super::listen;
@@ -28,6 +28,10 @@ mod option {
     pub(super) const REUSEADDR: c_int = 1;
     pub(super) const AFONLY: c_int = 2;
     pub(super) const ACK_TIMEOUT: c_int = 3;
+    pub(super) const LEVEL_IB: c_int = 1;
+    pub(super) const PATH: c_int = 1;
+    /// `struct ibv_path_data`.
+    pub(super) const PATH_BYTES: usize = 72;
 }
 
 /// An IP address and port; EINVAL for NULL and other families.
@@ -251,8 +255,9 @@ pub(super) unsafe fn accept(id: IdRef, param: Option<&rdma_conn_param>) -> Resul
         })
     };
     accepted.inspect_err(|_| {
-        // What is told is why the peer does not hear of it.
+        // Who cannot accept refuses, as the kernel does; what is told is why.
         let _ = qp::error(id);
+        let _ = core.reject(reason::CONSUMER, &[]);
     })?;
     id.complete(&core)
 }
@@ -300,8 +305,8 @@ fn request(listener: IdRef, event: NonNull<rdma_cm_event>) -> Result<IdRef, Errn
     Ok(id)
 }
 
-/// rdma_set_option(3). EINVAL for a value of another length or out of range, and where it comes too late; EOPNOTSUPP
-/// for what does not exist here.
+/// rdma_set_option(3). EINVAL for a value of another length or out of range, and where it comes too late; ENOSYS for
+/// what does not exist, EOPNOTSUPP for a path, of which there is no other.
 ///
 /// # Safety
 /// * `value` is NULL or `length` bytes.
@@ -313,13 +318,14 @@ pub(super) unsafe fn set_option(
     length: usize,
 ) -> Result<(), Errno> {
     engine::get()?;
-    if level != option::LEVEL_ID {
-        return Err(Errno::EOPNOTSUPP);
-    }
-    let wanted = match name {
-        option::TOS | option::ACK_TIMEOUT => 1,
-        option::REUSEADDR | option::AFONLY => size_of::<c_int>(),
-        _ => return Err(Errno::EOPNOTSUPP),
+    let wanted = match (level, name) {
+        (option::LEVEL_ID, option::TOS | option::ACK_TIMEOUT) => 1,
+        (option::LEVEL_ID, option::REUSEADDR | option::AFONLY) => size_of::<c_int>(),
+        (option::LEVEL_IB, option::PATH) if length == 0 || !length.is_multiple_of(option::PATH_BYTES) => {
+            return Err(Errno::EINVAL);
+        }
+        (option::LEVEL_IB, option::PATH) => return Err(Errno::EOPNOTSUPP),
+        _ => return Err(Errno::ENOSYS),
     };
     if value.is_null() || length != wanted {
         return Err(Errno::EINVAL);
@@ -334,11 +340,14 @@ pub(super) unsafe fn set_option(
         // 5 bits.
         option::ACK_TIMEOUT if value[0] > 31 => return Err(Errno::EINVAL),
         option::ACK_TIMEOUT => state.options.ack_timeout = Some(value[0]),
-        // The socket is as it was bound.
-        option::REUSEADDR if state.stage == Stage::Idle || state.options.reuse_address == on => {
+        // A port that is shared stays so, and who listens has it alone.
+        option::REUSEADDR if state.stage == Stage::Idle || (on && state.stage != Stage::Listening) => {
             state.options.reuse_address = on;
+            if let Some(port) = &mut state.port {
+                port.share()?;
+            }
         }
-        option::AFONLY if state.stage == Stage::Idle || state.options.only_v6 == on => state.options.only_v6 = on,
+        option::AFONLY if matches!(state.stage, Stage::Idle | Stage::Bound) => state.options.only_v6 = on,
         _ => return Err(Errno::EINVAL),
     }
     Ok(())

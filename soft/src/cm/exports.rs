@@ -289,7 +289,10 @@ pub(crate) unsafe extern "C" fn rdma_establish(id: *mut rdma_cm_id) -> c_int {
         if !id.qp().is_null() {
             return Err(Errno::EINVAL);
         }
-        id.core().establish()
+        // What cannot be established is refused, as the kernel does.
+        id.core().establish().inspect_err(|_| {
+            let _ = id.core().reject(reason::CONSUMER, &[]);
+        })
     })())
 }
 
@@ -511,10 +514,11 @@ pub(crate) unsafe extern "C" fn rdma_free_devices(list: *mut *mut ibv_context) {
     unsafe { libc::free(list.cast()) };
 }
 
-/// The device has no options of connections that vendors agree on with themselves.
+/// The device has no options of connections that vendors agree on with themselves. EINVAL where it would be too late.
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn rdma_set_local_ece(_id: *mut rdma_cm_id, _ece: *mut ibv_ece) -> c_int {
-    status(Err(Errno::EOPNOTSUPP))
+pub(crate) unsafe extern "C" fn rdma_set_local_ece(id: *mut rdma_cm_id, ece: *mut ibv_ece) -> c_int {
+    let in_time = valid(id).is_ok_and(|id| id.qp().is_null() && !ece.is_null());
+    status(Err(if in_time { Errno::EOPNOTSUPP } else { Errno::EINVAL }))
 }
 
 /// None: 0 stands for no vendor.
@@ -532,9 +536,10 @@ pub(crate) unsafe extern "C" fn rdma_get_remote_ece(id: *mut rdma_cm_id, ece: *m
     })())
 }
 
+/// Groups are for datagrams, which no identifier has: EINVAL, and EADDRNOTAVAIL for one that was not joined.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn rdma_join_multicast(_: *mut rdma_cm_id, _: *mut sockaddr, _: *mut c_void) -> c_int {
-    status(Err(Errno::EOPNOTSUPP))
+    status(Err(Errno::EINVAL))
 }
 
 #[unsafe(no_mangle)]
@@ -543,12 +548,12 @@ pub(crate) unsafe extern "C" fn rdma_join_multicast_ex(
     _: *mut rdma_cm_join_mc_attr_ex,
     _: *mut c_void,
 ) -> c_int {
-    status(Err(Errno::EOPNOTSUPP))
+    status(Err(Errno::EINVAL))
 }
 
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn rdma_leave_multicast(_: *mut rdma_cm_id, _: *mut sockaddr) -> c_int {
-    status(Err(Errno::EOPNOTSUPP))
+    status(Err(Errno::EADDRNOTAVAIL))
 }
 
 /// rsockets are not there: -1, which fits into every type that they return. What a caller passes does not matter to

@@ -455,7 +455,8 @@ impl IdRef {
         // SAFETY: a valid object, by `new`.
         let to = unsafe { &raw mut (*self.0.as_ptr()).public.route.addr.addr.ibaddr };
         let gid = |address: Option<SocketAddr>| ibv_gid { raw: address.map_or([0; 16], |a| addresses::gid(a.ip())) };
-        let ib = rdma_sys::rdma_ib_addr { sgid: gid(Some(source)), dgid: gid(destination), pkey: device::PKEY.to_be() };
+        // An Ethernet interface has no P_Key in its address.
+        let ib = rdma_sys::rdma_ib_addr { sgid: gid(Some(source)), dgid: gid(destination), pkey: 0 };
         // SAFETY: a field of a valid object.
         unsafe { to.write(ib) };
         Ok(())

@@ -3,6 +3,7 @@
 use super::connection::{Connection, reason};
 use super::id::{Core, Stage, State};
 use super::link::Link;
+use super::port::Port;
 use crate::addresses;
 use crate::engine::Accepted;
 use crate::uncancelled;
@@ -42,21 +43,17 @@ fn silent() -> uncancelled::Guard<'static, VecDeque<Arc<Core>>> {
 }
 
 /// rdma_listen(3), of a port that is bound. EINVAL unless it is, EADDRINUSE where another identifier of the process
-/// listens on a port that both want to share.
+/// shares it.
 pub(super) fn start(core: &Arc<Core>, backlog: i32) -> Result<(), Errno> {
     let mut state = core.lock();
     let (Stage::Bound, Some(address)) = (state.stage, state.source.map(canonical)) else { return Err(Errno::EINVAL) };
-    let mut listeners = listeners();
-    if listeners.iter().any(|other| other.port_space == state.port_space && other.address == address) {
-        return Err(Errno::EADDRINUSE);
-    }
-    listeners.push(Listener {
+    state.port.as_ref().map_or(Err(Errno::EINVAL), Port::keep)?;
+    listeners().push(Listener {
         port_space: state.port_space,
         address,
         only_v6: state.options.only_v6,
         core: Arc::downgrade(core),
     });
-    drop(listeners);
     state.backlog = usize::try_from(backlog).ok().filter(|n| (1..MAX_BACKLOG).contains(n)).unwrap_or(MAX_BACKLOG);
     state.stage = Stage::Listening;
     Ok(())

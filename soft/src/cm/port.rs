@@ -18,7 +18,7 @@ use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 use std::io::{IoSlice, IoSliceMut};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 /// Datagrams that are looked at before others have their turn.
 const AT_ONCE: usize = 64;
@@ -29,6 +29,15 @@ pub(super) struct Port {
     socket: Tracked<Socket>,
     /// The program has asked for this number, and keeps it as long as the identifier.
     pub(super) chosen: bool,
+    /// `RDMA_OPTION_ID_REUSEADDR`: its entry in [`SHARED`].
+    shared: Option<Arc<SocketAddr>>,
+}
+
+/// The ports of the process that are, or may be, of several identifiers.
+static SHARED: Mutex<Vec<Weak<SocketAddr>>> = Mutex::new(Vec::new());
+
+fn shared() -> MutexGuard<'static, Vec<Weak<SocketAddr>>> {
+    SHARED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Who asked, and the address of ours that it asked: an answer from another one would not be heard.
@@ -92,7 +101,35 @@ impl Port {
         socket.bind(&SockAddr::from(address)).map_err(to_errno)?;
         let registration =
             reactor::register(socket.as_fd(), EpollFlags::EPOLLIN, Arc::new(ToCore(Arc::downgrade(core))))?;
-        Ok(Port { _registration: registration, socket, chosen: address.port() != 0 })
+        let mut port = Port { _registration: registration, socket, chosen: address.port() != 0, shared: None };
+        if options.reuse_address {
+            port.share()?;
+        }
+        Ok(port)
+    }
+
+    /// From now on others may have the port, too, if they say so.
+    pub(super) fn share(&mut self) -> Result<(), Errno> {
+        self.socket.set_reuse_address(true).map_err(to_errno)?;
+        let address = Arc::new(self.address()?);
+        let mut shared = shared();
+        shared.retain(|other| other.strong_count() > 0);
+        shared.push(Arc::downgrade(&address));
+        self.shared = Some(address);
+        Ok(())
+    }
+
+    /// From now on nobody else may have the port. EADDRINUSE where another identifier of the process has it.
+    pub(super) fn keep(&self) -> Result<(), Errno> {
+        let Some(own) = &self.shared else { return Ok(()) };
+        let clashes = |other: Arc<SocketAddr>| {
+            let same_ip = other.ip() == own.ip() || other.ip().is_unspecified() || own.ip().is_unspecified();
+            !Arc::ptr_eq(&other, own) && same_ip && other.port() == own.port()
+        };
+        if shared().iter().filter_map(Weak::upgrade).any(clashes) {
+            return Err(Errno::EADDRINUSE);
+        }
+        self.socket.set_reuse_address(false).map_err(to_errno)
     }
 
     pub(super) fn address(&self) -> Result<SocketAddr, Errno> {

@@ -177,7 +177,11 @@ pub(super) unsafe fn create_ex(id: IdRef, attr: &mut ibv_qp_init_attr_ex) -> Res
     if contradict(id.recv_cq(), attr.recv_cq) || contradict(id.send_cq(), attr.send_cq) {
         return Err(Errno::EINVAL);
     }
-    let wanted = |own: *mut ibv_cq, given: *mut ibv_cq, size| if own.is_null() && given.is_null() { size } else { 0 };
+    // For a queue of no requests, too: rdma_create_qp(3).
+    let wanted = |own: *mut ibv_cq, given: *mut ibv_cq, size: u32| match own.is_null() && given.is_null() {
+        true => size.max(1),
+        false => 0,
+    };
     let send_wr = wanted(id.send_cq(), attr.send_cq, attr.cap.max_send_wr);
     let recv_wr = wanted(id.recv_cq(), attr.recv_cq, attr.cap.max_recv_wr);
     create_cqs(id, send_wr, recv_wr)?;
@@ -191,10 +195,6 @@ pub(super) unsafe fn create_ex(id: IdRef, attr: &mut ibv_qp_init_attr_ex) -> Res
         }
         if attr.srq.is_null() {
             attr.srq = id.srq();
-        }
-        // A queue of no requests gets no completion queue of its own.
-        if attr.send_cq.is_null() || attr.recv_cq.is_null() {
-            return Err(Errno::EINVAL);
         }
         // SAFETY: an open device, and valid attributes by the caller's promise.
         let qp = unsafe { device::create_qp_ex(id.verbs(), attr) }?;

@@ -83,8 +83,12 @@ fn check_extension(attr: &ibv_qp_init_attr_ex) -> Result<bool, Errno> {
 /// # Safety
 /// * The pointers in `attr` are NULL or live objects, and so is `pd`.
 unsafe fn create(pd: *mut ibv_pd, attr: &mut ibv_qp_init_attr, for_wr: bool) -> Result<*mut ibv_qp, Errno> {
-    if attr.qp_type != ibv_qp_type::IBV_QPT_RC {
-        return Err(Errno::EOPNOTSUPP);
+    use ibv_qp_type as kind;
+    match attr.qp_type {
+        kind::IBV_QPT_RC => {}
+        kind::IBV_QPT_UC | kind::IBV_QPT_UD | kind::IBV_QPT_RAW_PACKET => return Err(Errno::EOPNOTSUPP),
+        kind::IBV_QPT_XRC_SEND | kind::IBV_QPT_XRC_RECV | kind::IBV_QPT_DRIVER => return Err(Errno::EOPNOTSUPP),
+        _ => return Err(Errno::EINVAL),
     }
     if pd.is_null() || attr.send_cq.is_null() || attr.recv_cq.is_null() {
         return Err(Errno::EINVAL);
