@@ -102,7 +102,7 @@ fn addresses() -> Result<Vec<Entry>, Errno> {
         } else {
             continue;
         };
-        let ifindex = if_nametoindex(interface.interface_name.as_str()).unwrap_or(0);
+        let ifindex = if_nametoindex(interface.interface_name.as_str())?;
         let entry = Entry { gid: gid(address), address, scope_id, ifindex };
         if !entry.is_gone() && !entries.contains(&entry) {
             entries.push(entry);

@@ -8,6 +8,7 @@ use crate::uncancelled;
 use nix::errno::Errno;
 use nix::sys::stat::Mode;
 use std::collections::BTreeSet;
+use std::mem::ManuallyDrop;
 use std::ops::Deref;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::Mutex;
@@ -17,13 +18,7 @@ static OPEN: Mutex<BTreeSet<RawFd>> = Mutex::new(BTreeSet::new());
 static FORKED: AtomicBool = AtomicBool::new(false);
 
 /// A descriptor that a child of a fork lets go of.
-pub(crate) struct Tracked<T> {
-    // In front of `inner`, so that the number is taken off the list before it can be used again.
-    _entry: Entry,
-    inner: T,
-}
-
-struct Entry(RawFd);
+pub(crate) struct Tracked<T: AsRawFd>(ManuallyDrop<T>);
 
 impl<T: AsRawFd> Tracked<T> {
     /// Opens with `open`; no fork comes between.
@@ -31,37 +26,30 @@ impl<T: AsRawFd> Tracked<T> {
         let mut list = self::list();
         let inner = with_room(open)?;
         list.insert(inner.as_raw_fd());
-        Ok(Tracked { _entry: Entry(inner.as_raw_fd()), inner })
-    }
-
-    /// Of a descriptor that is open already.
-    pub(crate) fn adopt(inner: T) -> Tracked<T> {
-        list().insert(inner.as_raw_fd());
-        Tracked { _entry: Entry(inner.as_raw_fd()), inner }
-    }
-
-    /// Gives it away, to someone who tracks it.
-    pub(crate) fn into_inner(self) -> T {
-        self.inner
+        Ok(Tracked(ManuallyDrop::new(inner)))
     }
 }
 
-impl<T> Deref for Tracked<T> {
+impl<T: AsRawFd> Deref for Tracked<T> {
     type Target = T;
     fn deref(&self) -> &T {
-        &self.inner
+        &self.0
     }
 }
 
-impl<T: AsFd> AsFd for Tracked<T> {
+impl<T: AsFd + AsRawFd> AsFd for Tracked<T> {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.inner.as_fd()
+        self.0.as_fd()
     }
 }
 
-impl Drop for Entry {
+impl<T: AsRawFd> Drop for Tracked<T> {
     fn drop(&mut self) {
-        list().remove(&self.0);
+        // No fork comes between, whose child would keep it open.
+        let mut list = list();
+        list.remove(&self.0.as_raw_fd());
+        // SAFETY: nobody uses it any more.
+        unsafe { ManuallyDrop::drop(&mut self.0) };
     }
 }
 
@@ -100,13 +88,21 @@ fn raise_limit() -> bool {
 /// In the child of a fork, with the list locked. Only calls that are safe after a fork of a threaded program.
 pub(crate) fn abandon(list: &BTreeSet<RawFd>) {
     FORKED.store(true, Ordering::Relaxed);
-    // Reads, writes and waits on it answer EBADF or POLLNVAL.
-    let Ok(nothing) = nix::fcntl::open("/", nix::fcntl::OFlag::O_PATH | nix::fcntl::OFlag::O_CLOEXEC, Mode::empty())
-    else {
-        return;
-    };
+    let open = || nix::fcntl::open("/", nix::fcntl::OFlag::O_PATH | nix::fcntl::OFlag::O_CLOEXEC, Mode::empty());
+    // Where descriptors have run out, one of these is as good as any.
+    let nothing = open().or_else(|reason| {
+        let first = *list.first().ok_or(reason)?;
+        // SAFETY: the device's own; what it stood for is let go.
+        unsafe { libc::close(first) };
+        open()
+    });
+    let Ok(nothing) = nothing else { return };
     for &fd in list {
+        // Reads, writes and waits on it answer EBADF or POLLNVAL.
         // SAFETY: `fd` is the device's own; what it stood for is let go.
         let _ = Errno::result(unsafe { libc::dup3(nothing.as_raw_fd(), fd, libc::O_CLOEXEC) });
+    }
+    if list.contains(&nothing.as_raw_fd()) {
+        std::mem::forget(nothing);
     }
 }

@@ -3,26 +3,19 @@
 use super::id::Core;
 use crate::capture;
 use crate::descriptors::Tracked;
-use crate::engine::Accepted;
+use crate::engine::{self, Accepted};
 use crate::reactor::{self, Registration, Source};
 use nix::errno::Errno;
 use nix::sys::epoll::EpollFlags;
 use rdma_verbs_wire::cm::{MAD_BYTES, Mad};
 use rdma_verbs_wire::frame::{Hello, LENGTH_BYTES};
 use rdma_verbs_wire::pcap::Way;
-use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, TcpKeepalive, Type};
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::AsFd;
 use std::sync::{Arc, Weak};
-use std::time::Duration;
 
 const FRAME_BYTES: usize = LENGTH_BYTES + MAD_BYTES;
-
-/// A peer that has vanished with its network is missed after this time and two more probes.
-const KEEPALIVE_IDLE: Duration = Duration::from_secs(15);
-const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
-const KEEPALIVE_PROBES: u32 = 3;
 
 pub(super) struct Link {
     // Goes before the descriptor that it waits for.
@@ -62,18 +55,8 @@ impl Source for ToCore {
     }
 }
 
-fn set_options(stream: &TcpStream) -> io::Result<()> {
-    stream.set_nodelay(true)?;
-    let keepalive =
-        TcpKeepalive::new().with_time(KEEPALIVE_IDLE).with_interval(KEEPALIVE_INTERVAL).with_retries(KEEPALIVE_PROBES);
-    let socket = SockRef::from(stream);
-    socket.set_tcp_keepalive(&keepalive)?;
-    socket.set_tcp_user_timeout(Some(KEEPALIVE_IDLE + KEEPALIVE_INTERVAL * KEEPALIVE_PROBES))
-}
-
 impl Link {
     fn register(core: &Arc<Core>, stream: &TcpStream, interest: EpollFlags) -> Result<Registration, Errno> {
-        set_options(stream).map_err(to_errno)?;
         reactor::register(stream.as_fd(), interest, Arc::new(ToCore(Arc::downgrade(core))))
     }
 
@@ -85,16 +68,7 @@ impl Link {
         hello: &Hello,
         request: &Mad,
     ) -> Result<Link, Errno> {
-        let open = || Socket::new(Domain::for_address(peer), Type::STREAM.nonblocking(), Some(Protocol::TCP));
-        let stream = Tracked::open(|| open().map(TcpStream::from)).map_err(to_errno)?;
-        let socket = SockRef::from(&*stream);
-        let mut from = source;
-        from.set_port(0);
-        socket.bind(&SockAddr::from(from)).map_err(to_errno)?;
-        match socket.connect(&SockAddr::from(peer)) {
-            Err(error) if error.raw_os_error() != Some(Errno::EINPROGRESS as i32) => return Err(to_errno(error)),
-            _ => {}
-        }
+        let stream = engine::connect_tcp(source, peer)?;
         let interest = EpollFlags::EPOLLIN | EpollFlags::EPOLLOUT;
         let mut link = Link {
             registration: Link::register(core, &stream, interest)?,
@@ -111,7 +85,7 @@ impl Link {
     }
 
     pub(super) fn accepted(core: &Arc<Core>, accepted: Accepted) -> Result<Link, Errno> {
-        let stream = Tracked::adopt(accepted.stream);
+        let stream = accepted.stream;
         let interest = EpollFlags::EPOLLIN;
         Ok(Link {
             registration: Link::register(core, &stream, interest)?,

@@ -42,8 +42,23 @@ enum Armed {
     Any,
 }
 
-/// A completion did not fit: the queue is in error, and so are the queue pairs that use it.
-pub(super) struct Overrun;
+/// What has happened to completion queues while the engine was locked.
+#[derive(Default)]
+pub(super) struct News {
+    /// One has overrun, and its queue pairs do not know yet.
+    pub(super) overrun: bool,
+    /// Completions that a program waits for.
+    events: Vec<(Arc<Channel>, Cookie)>,
+}
+
+impl News {
+    /// Wakes the programs. They may end at once: what they have received must be acknowledged.
+    pub(super) fn tell(&mut self) {
+        for (channel, cookie) in self.events.drain(..) {
+            channel.push(cookie);
+        }
+    }
+}
 
 impl Cq {
     pub(super) fn new(
@@ -85,11 +100,11 @@ impl Cq {
         self.events.retain(|event| event.kind != ibv_event_type::IBV_EVENT_CQ_ERR || event.element != self.cookie);
     }
 
-    pub(super) fn push(&self, wc: ibv_wc, solicited: bool) -> Result<(), Overrun> {
+    pub(super) fn push(&self, wc: ibv_wc, solicited: bool, news: &mut News) {
         let mut ring = self.ring();
         if ring.overrun {
             // Said already.
-            return Ok(());
+            return;
         }
         let urgent = solicited || wc.status != ibv_wc_status::IBV_WC_SUCCESS;
         let fits = ring.entries.len() < ring.capacity;
@@ -97,16 +112,16 @@ impl Cq {
             ring.entries.push_back(wc);
         } else {
             ring.overrun = true;
+            news.overrun = true;
             self.events.push(AsyncEvent { kind: ibv_event_type::IBV_EVENT_CQ_ERR, element: self.cookie });
         }
         self.found.store(ring.found(), Ordering::Release);
         if ring.armed == Armed::Any || ring.armed == Armed::Solicited && (urgent || !fits) {
             self.set_armed(&mut ring, Armed::No);
             if let Some(channel) = &self.channel {
-                channel.push(self.cookie);
+                news.events.push((channel.clone(), self.cookie));
             }
         }
-        if fits { Ok(()) } else { Err(Overrun) }
     }
 
     /// Takes the oldest completions. `Err` where there is nothing left but the news of an overrun.

@@ -1,6 +1,6 @@
 //! Random exchanges between two queue pairs, over carriers that move a few bytes at a time.
 
-use super::tests::{Node, PATIENCE, Registered, SIGNALED, Setup, connect, engine, imm};
+use super::tests::{Node, PATIENCE, Registered, SIGNALED, Setup, connect, engine, imm, replace_carrier};
 use super::transport::Carrier;
 use super::*;
 use libc::iovec;
@@ -61,7 +61,11 @@ impl Carrier for Choppy {
         self.inner.receive(&mut self.part(places)?)
     }
 
-    fn into_socket(self: Box<Self>) -> TcpStream {
+    fn moved(&self) -> u64 {
+        self.inner.moved()
+    }
+
+    fn into_socket(self: Box<Self>) -> Tracked<TcpStream> {
         self.inner.into_socket()
     }
 }
@@ -233,12 +237,9 @@ impl<'a> Side<'a> {
         let [own, peers] = self.links();
         let mut locked = engine().lock();
         for c in [own, peers.filter(|c| own != Some(*c))].into_iter().flatten() {
-            let carrier = &mut locked.state.streams[c].stream.carrier;
-            // SAFETY: the carrier is replaced before anybody sees it again.
-            let inner = unsafe { std::ptr::read(carrier) };
-            let choppy = Choppy { inner, random: Cell::new(seed ^ c as u64) };
-            // SAFETY: what was there has been taken out.
-            unsafe { std::ptr::write(carrier, Box::new(choppy)) };
+            replace_carrier(&mut locked.state.streams[c].stream.carrier, |inner| {
+                Box::new(Choppy { inner, random: Cell::new(seed ^ c as u64) })
+            });
         }
     }
 }

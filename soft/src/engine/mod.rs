@@ -19,7 +19,9 @@ mod tests;
 mod transport;
 
 pub(crate) use cq::Cq;
+pub(crate) use transport::tcp::connect as connect_tcp;
 
+use crate::descriptors::Tracked;
 use crate::event_queue::EventQueue;
 use crate::reactor::{self, Registration, Source, Timer};
 use crate::uncancelled::{self, Uncancelled};
@@ -159,7 +161,7 @@ pub(crate) struct SendRequest<'a> {
 /// A connection that a peer opened to one of the listeners for connection management, behind its first frame.
 pub(crate) struct Accepted {
     /// Non-blocking.
-    pub(crate) stream: TcpStream,
+    pub(crate) stream: Tracked<TcpStream>,
     pub(crate) peer: SocketAddr,
     pub(crate) local: SocketAddr,
     /// Bytes that came behind the first frame.
@@ -242,6 +244,7 @@ impl Drop for Locked<'_> {
             if !self.fast || !self.engine.standing_back.load(Ordering::SeqCst) {
                 self.state.acknowledge();
             }
+            self.state.news.tell();
         }
     }
 }
@@ -260,7 +263,7 @@ impl Engine {
                 let ports = text.to_str().ok().and_then(listener::parse);
                 if ports.is_none() {
                     let text = text.to_string_lossy();
-                    complain(&format!("RDMA_SOFT_PORTS must be LOW-HIGH, two TCP ports, not \"{text}\""));
+                    complain(&format!("RDMA_SOFT_PORTS must be a TCP port, or LOW-HIGH, two of them, not \"{text}\""));
                     return Err(Errno::EINVAL);
                 }
                 ports

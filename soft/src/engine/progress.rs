@@ -1,5 +1,6 @@
 //! What moves: connections, their sockets, and time.
 
+use super::cq::News;
 use super::qp::Qp;
 use super::receive::Srq;
 use super::region::{self, Regions};
@@ -72,8 +73,7 @@ pub(super) struct State {
     pub(super) hurried: Vec<usize>,
     /// Queue pairs that owe an acknowledgement, which can wait a little.
     pub(super) deferred: Vec<usize>,
-    /// A completion queue has overrun, and its queue pairs do not know yet.
-    pub(super) overrun: bool,
+    pub(super) news: News,
     timers: BinaryHeap<Reverse<(Instant, usize)>>,
     alarm: Option<(Instant, Timer)>,
     epoll: Tracked<OwnedFd>,
@@ -178,7 +178,7 @@ impl State {
             hand_over: None,
             hurried: Vec::new(),
             deferred: Vec::new(),
-            overrun: false,
+            news: News::default(),
             timers: BinaryHeap::new(),
             alarm: None,
             epoll,
@@ -335,7 +335,9 @@ impl State {
         let Ok((carrier, local)) = Tcp::accepted(socket) else { return };
         let stream = Stream::new(Box::new(carrier), local, peer, &[]);
         while self.strangers.len() >= STRANGERS {
-            self.lost(self.strangers[0]);
+            // Rather one that has said nothing than one that waits for a queue pair.
+            let silent = self.strangers.iter().find(|c| self.streams[**c].role == Role::New);
+            self.lost(*silent.unwrap_or(&self.strangers[0]));
         }
         if let Ok(c) = self.add(Connection::new(stream, Role::New)) {
             self.strangers.push(c);
@@ -444,28 +446,44 @@ impl State {
 
     /// Serves the connections that epoll names.
     pub(super) fn serve(&mut self) -> bool {
-        let mut events = [libc::epoll_event { events: 0, u64: 0 }; 32];
-        // SAFETY: a descriptor, and room for as many events.
-        let count = unsafe { libc::epoll_wait(self.epoll.as_raw_fd(), events.as_mut_ptr(), 32, 0) };
-        let mut bytes = 0;
-        for event in events.iter().take(count.max(0) as usize) {
-            if bytes >= TURNS {
-                // The others are named again.
+        let (mut bytes, mut first) = (0, None);
+        // As many at a time as have their turn for certain: epoll puts whom it has named behind the others, and so nobody
+        // is passed over for ever.
+        while bytes < TURNS {
+            let mut events = [libc::epoll_event { events: 0, u64: 0 }; TURNS / TURN];
+            let room = events.len() as i32;
+            // SAFETY: a descriptor, and room for as many events.
+            let count = unsafe { libc::epoll_wait(self.epoll.as_raw_fd(), events.as_mut_ptr(), room, 0) };
+            for event in &events[..count.max(0) as usize] {
+                let (c, events) = (event.u64 as usize, event.events as i32);
+                if first == Some(c) {
+                    // All have had theirs.
+                    return true;
+                }
+                first.get_or_insert(c);
+                bytes += self.serve_one(c, events);
+            }
+            if count < room {
                 break;
             }
-            let (c, events) = (event.u64 as usize, event.events as i32);
-            if events & (libc::EPOLLIN | libc::EPOLLRDHUP | libc::EPOLLHUP | libc::EPOLLERR) != 0 {
-                match self.streams.get(c).map(|connection| connection.role) {
-                    // It has not waited long enough.
-                    Some(Role::Waiting { .. }) => self.lost(c),
-                    _ => bytes += self.receive(c),
-                }
-            }
-            if events & libc::EPOLLOUT != 0 {
-                self.unblock(c);
+        }
+        first.is_some()
+    }
+
+    /// How many bytes it has brought.
+    fn serve_one(&mut self, c: usize, events: i32) -> usize {
+        let mut bytes = 0;
+        if events & (libc::EPOLLIN | libc::EPOLLRDHUP | libc::EPOLLHUP | libc::EPOLLERR) != 0 {
+            match self.streams.get(c).map(|connection| connection.role) {
+                // It has not waited long enough.
+                Some(Role::Waiting { .. }) => self.lost(c),
+                _ => bytes = self.receive(c),
             }
         }
-        count > 0
+        if events & libc::EPOLLOUT != 0 {
+            self.unblock(c);
+        }
+        bytes
     }
 
     /// Whether epoll names any connection.
@@ -765,7 +783,7 @@ impl State {
         while let Some(q) = self.hurried.pop() {
             self.answer(q);
         }
-        while std::mem::take(&mut self.overrun) {
+        while std::mem::take(&mut self.news.overrun) {
             let is_over = |(_, qp): &(usize, &Qp)| qp.send_cq.is_overrun() || qp.recv_cq.is_overrun();
             let over: Vec<usize> = self.qps.iter().filter(is_over).map(|(q, _)| q).collect();
             over.into_iter().for_each(|q| self.enter_error(q, None));

@@ -314,15 +314,15 @@ impl State {
         if let Some(status) = status
             && let Some(send) = qp.requester.take_oldest()
         {
-            self.overrun |= qp.send_cq.push(completion(qp.number, send.wr_id, status), false).is_err();
+            qp.send_cq.push(completion(qp.number, send.wr_id, status), false, &mut self.news);
         }
         let mut next = qp.responder.stop();
         while let Some(receive) = next.or_else(|| qp.receives.take()) {
-            self.overrun |= qp.recv_cq.push(completion(qp.number, receive.wr_id, flushed), false).is_err();
+            qp.recv_cq.push(completion(qp.number, receive.wr_id, flushed), false, &mut self.news);
             next = None;
         }
         while let Some(send) = qp.requester.take_oldest() {
-            self.overrun |= qp.send_cq.push(completion(qp.number, send.wr_id, flushed), false).is_err();
+            qp.send_cq.push(completion(qp.number, send.wr_id, flushed), false, &mut self.news);
         }
         if qp.srq.is_some() {
             qp.event(ibv_event_type::IBV_EVENT_QP_LAST_WQE_REACHED);

@@ -141,7 +141,7 @@ impl State {
         if qp.state == IBV_QPS_ERR {
             qp.receives.clear();
             let wc = completion(qp.number, wr_id, ibv_wc_status::IBV_WC_WR_FLUSH_ERR);
-            self.overrun |= qp.recv_cq.push(wc, false).is_err();
+            qp.recv_cq.push(wc, false, &mut self.news);
         } else if qp.responder.hungry {
             self.feed(q);
         }
@@ -149,12 +149,10 @@ impl State {
     }
 
     pub(super) fn post_srq_recv(&mut self, srq: usize, wr_id: u64, sges: &[ibv_sge]) -> Result<(), Errno> {
-        let srq = self.srqs.get_mut(srq).ok_or(Errno::EINVAL)?;
-        srq.queue.post(wr_id, sges)?;
+        self.srqs.get_mut(srq).ok_or(Errno::EINVAL)?.queue.post(wr_id, sges)?;
         // One receive is good news for one of those that wait.
-        while let Some((q, number)) = srq.hungry.pop_front() {
-            if self.qps.get(q).is_some_and(|qp| qp.number == number && qp.responder.hungry) {
-                self.feed(q);
+        while let Some((q, number)) = self.srqs[srq].hungry.pop_front() {
+            if self.qps.get(q).is_some_and(|qp| qp.number == number && qp.responder.hungry) && self.feed(q) {
                 break;
             }
         }

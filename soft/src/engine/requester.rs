@@ -48,6 +48,8 @@ pub(super) struct Requester {
     /// When the peer has been silent for one time more.
     pub(super) deadline: Option<Instant>,
     silences: u8,
+    /// What the connection had moved at the last of them.
+    moved: Option<u64>,
     /// What is outstanding will not be answered.
     gone: bool,
     /// Nothing goes out before: the peer was not ready, or not there.
@@ -258,6 +260,7 @@ impl Requester {
             failed: None,
             deadline: None,
             silences: 0,
+            moved: None,
             gone: false,
             resume: None,
             drain: None,
@@ -301,7 +304,9 @@ impl State {
             Data::InlineSges(sges) => (sges, true),
         };
         let length = region::total(sges);
-        if !matches!(qp.state, IBV_QPS_RTS | IBV_QPS_SQD | IBV_QPS_ERR) || sges.len() > qp.cap.max_send_sge as usize {
+        // Inline data takes no entry of the queue pair's: ibv_wr_set_inline_data(3) needs none.
+        let entries = qp.cap.max_send_sge.max(u32::from(inline));
+        if !matches!(qp.state, IBV_QPS_RTS | IBV_QPS_SQD | IBV_QPS_ERR) || sges.len() > entries as usize {
             return Err(Errno::EINVAL);
         }
         let reads = matches!(
@@ -317,7 +322,7 @@ impl State {
         }
         if qp.state == IBV_QPS_ERR {
             let wc = completion(qp.number, request.wr_id, ibv_wc_status::IBV_WC_WR_FLUSH_ERR);
-            self.overrun |= qp.send_cq.push(wc, false).is_err();
+            qp.send_cq.push(wc, false, &mut self.news);
             return Ok(());
         }
         let atomic = reads && !matches!(request.operation, Operation::Read { .. });
@@ -506,6 +511,7 @@ impl State {
         } else if anew || requester.deadline.is_none() {
             qp.requester.deadline = qp.patience().map(|patience| Instant::now() + patience);
             qp.requester.silences = 0;
+            qp.requester.moved = None;
         }
         self.schedule(q);
     }
@@ -525,8 +531,11 @@ impl State {
             if qp.requester.gone || qp.requester.silences >= qp.attr.retry_cnt {
                 self.enter_error(q, Some(ibv_wc_status::IBV_WC_RETRY_EXC_ERR));
             } else {
-                // There is nothing to send again: TCP does that.
-                qp.requester.silences += 1;
+                // There is nothing to send again: TCP does that. A slow network is not a silent peer.
+                let moved = qp.requester.link.map(|c| self.streams[c].stream.carrier.moved());
+                let grows = qp.requester.moved.is_some_and(|before| moved > Some(before));
+                qp.requester.moved = moved;
+                qp.requester.silences = if grows { 0 } else { qp.requester.silences + 1 };
                 qp.requester.deadline = qp.patience().map(|patience| now + patience);
             }
         } else if late(qp.requester.resume) {
@@ -749,7 +758,7 @@ impl State {
                 break;
             }
             if send.signaled {
-                self.overrun |= qp.send_cq.push(send.completion(qp.number), false).is_err();
+                qp.send_cq.push(send.completion(qp.number), false, &mut self.news);
             }
             requester.queue.pop_front();
             requester.oldest += 1;

@@ -415,9 +415,11 @@ impl State {
     }
 
     /// A receive has been posted: a peer that waits for one is told. One that was refused waits for nothing else.
-    pub(super) fn feed(&mut self, q: usize) {
+    /// Whether there was a peer to tell.
+    pub(super) fn feed(&mut self, q: usize) -> bool {
         let responder = &mut self.qps[q].responder;
-        if std::mem::take(&mut responder.hungry) && responder.link.is_some() {
+        let feeds = std::mem::take(&mut responder.hungry) && responder.link.is_some();
+        if feeds {
             responder.ack = true;
             if responder.refusing {
                 self.hurried.push(q);
@@ -425,6 +427,7 @@ impl State {
                 self.defer_ack(q);
             }
         }
+        feeds
     }
 
     /// Tells the peer, fails the receive, and ends in ERR.
@@ -436,7 +439,7 @@ impl State {
         if let Some(status) = wrong.receive
             && let Some(Message::Send { receive, .. }) = responder.message.take()
         {
-            self.overrun |= qp.recv_cq.push(completion(qp.number, receive.wr_id, status), false).is_err();
+            qp.recv_cq.push(completion(qp.number, receive.wr_id, status), false, &mut self.news);
         } else {
             // Nothing else tells the program (11.6.3.2).
             qp.event(match wrong.nak {
@@ -534,7 +537,7 @@ impl State {
                 wc.wc_flags |= ibv_wc_flags::IBV_WC_WITH_INV.0;
                 wc.imm_data_invalidated_rkey_union.invalidated_rkey = rkey;
             }
-            self.overrun |= qp.recv_cq.push(wc, packet.solicited).is_err();
+            qp.recv_cq.push(wc, packet.solicited, &mut self.news);
         }
         qp.responder.complete_message();
         Ok(())
@@ -587,7 +590,7 @@ impl State {
                 self.block(c);
                 break;
             }
-            if wrong.is_some() {
+            if wrong.is_some() && batch.is_empty() {
                 self.unreadable(q);
             }
         }

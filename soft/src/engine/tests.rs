@@ -1,16 +1,20 @@
 //! Queue pairs of one process, over the real sockets of 127.0.0.1.
 
 use super::region::{LOCAL_WRITE, REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRITE};
+use super::transport::Carrier;
 use super::*;
 use crate::addresses;
+use nix::poll::{PollFd, PollFlags, PollTimeout};
 use rdma_sys::ibv_qp_state::*;
 use rdma_sys::ibv_wc_opcode::*;
 use rdma_sys::ibv_wc_status::*;
 use rdma_sys::{ibv_mtu, ibv_qp_attr_mask as Mask, ibv_send_flags, ibv_wc_flags};
 use rdma_verbs_wire::frame::{LENGTH_BYTES, MAX_PAYLOAD};
 use rdma_verbs_wire::packet::{Aeth, Header, Kind, MAX_HEADER, Nak, Place, Reth, Syndrome};
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::io::{Read as _, Write as _};
+use std::os::fd::{AsFd, BorrowedFd};
 
 const ALL: u32 = LOCAL_WRITE | REMOTE_READ | REMOTE_WRITE | REMOTE_ATOMIC;
 pub(super) const SIGNALED: u32 = ibv_send_flags::IBV_SEND_SIGNALED.0;
@@ -1443,6 +1447,14 @@ impl Fake {
     }
 }
 
+/// Puts another carrier around that of a connection.
+pub(super) fn replace_carrier(carrier: &mut Box<dyn Carrier>, wrap: impl FnOnce(Box<dyn Carrier>) -> Box<dyn Carrier>) {
+    // SAFETY: the carrier is replaced before anybody sees it again.
+    let inner = unsafe { std::ptr::read(carrier) };
+    // SAFETY: what was there has been taken out.
+    unsafe { std::ptr::write(carrier, wrap(inner)) };
+}
+
 const ONLY: Kind = Kind::Send { place: Place::Only, imm: None, invalidate: None };
 
 fn send_in(place: Place) -> Kind {
@@ -1762,6 +1774,198 @@ fn a_program_that_stops_polling_leaves_no_acknowledgement_behind() {
         then(&fake.node);
         assert_eq!(fake.hear().unwrap().0.psn, 100);
     }
+}
+
+/// Never comes to its end: writes of the longest packets, one behind the other.
+struct Endless {
+    inner: Box<dyn Carrier>,
+    node: u32,
+    place: Reth,
+    psn: Cell<u32>,
+    /// Of the packet that is coming.
+    rest: RefCell<VecDeque<u8>>,
+}
+
+impl AsFd for Endless {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.inner.as_fd()
+    }
+}
+
+impl Carrier for Endless {
+    fn send(&self, places: &[libc::iovec]) -> Result<usize, Errno> {
+        self.inner.send(places)
+    }
+
+    fn receive(&self, places: &mut [libc::iovec]) -> Result<usize, Errno> {
+        let mut rest = self.rest.borrow_mut();
+        let mut count = 0;
+        for place in places {
+            while rest.len() < place.iov_len {
+                let kind = Kind::Write { place: Place::Only, reth: Some(self.place), imm: None };
+                let psn = self.psn.replace(self.psn.get() + 1);
+                let header = Header { kind, solicited: false, ack_request: false, destination_qp: self.node, psn };
+                let mut buffer = [0; LENGTH_BYTES + MAX_HEADER];
+                let length = header.encode(MAX_PAYLOAD, &mut buffer);
+                rest.extend(&buffer[..length]);
+                rest.extend(std::iter::repeat_n(7, MAX_PAYLOAD));
+            }
+            for at in 0..place.iov_len {
+                let byte = rest.pop_front().expect("filled up");
+                // SAFETY: room that the caller gives.
+                unsafe { *place.iov_base.cast::<u8>().wrapping_add(at) = byte };
+            }
+            count += place.iov_len;
+        }
+        Ok(count)
+    }
+
+    fn moved(&self) -> u64 {
+        self.inner.moved()
+    }
+
+    fn into_socket(self: Box<Self>) -> Tracked<TcpStream> {
+        self.inner.into_socket()
+    }
+}
+
+#[test]
+fn connections_that_always_bring_something_do_not_keep_others_waiting() {
+    let busy: Vec<_> = (0..3)
+        .map(|_| {
+            let fake = Fake::new();
+            fake.node.recv(1, &[]);
+            fake.say(100, ONLY, &[]);
+            fake.node.received();
+            let room = fake.node.memory(MAX_PAYLOAD);
+            (fake, room)
+        })
+        .collect();
+    let other = Fake::new();
+    other.node.recv(1, &[]);
+    other.say(100, ONLY, &[]);
+    other.node.received();
+    other.node.recv(2, &[]);
+
+    let mut locked = engine().lock();
+    for (fake, room) in &busy {
+        // Readable from now on.
+        (&fake.socket).write_all(&[0]).unwrap();
+        let c = locked.state.qps[fake.node.qp.0 as usize].responder.link.unwrap();
+        let place = Reth { address: room.address(0), rkey: room.keys.rkey, length: MAX_PAYLOAD as u32 };
+        replace_carrier(&mut locked.state.streams[c].stream.carrier, |inner| {
+            let (psn, rest) = (Cell::new(101), RefCell::default());
+            Box::new(Endless { inner, node: fake.node.number, place, psn, rest })
+        });
+    }
+    locked.state.serve();
+    other.say(101, ONLY, &[]);
+    for _ in 0..100 {
+        locked.state.serve();
+    }
+    assert_eq!(other.node.recv_cq.take(&mut [MaybeUninit::uninit()]), Ok(1));
+    // Before anybody else serves them.
+    for (fake, _) in &busy {
+        locked.state.disconnect(fake.node.qp.0 as usize);
+    }
+}
+
+/// It may end as soon as it knows.
+#[test]
+fn a_program_that_waits_is_woken_when_what_it_waits_for_has_been_acknowledged() {
+    let fake = Fake::new();
+    fake.node.recv(1, &[]);
+    fake.say(100, ONLY, &[]);
+    fake.node.received();
+    fake.node.recv(2, &[]);
+    engine().arm(&fake.node.recv_cq, false).unwrap();
+    let mut wakes = [PollFd::new(fake.node.channel.as_fd(), PollFlags::POLLIN)];
+    let mut woken = move || nix::poll::poll(&mut wakes, PollTimeout::ZERO) == Ok(1);
+
+    let mut locked = engine().lock();
+    fake.say(101, ONLY, &[]);
+    let deadline = Instant::now() + PATIENCE;
+    while fake.node.recv_cq.take(&mut [MaybeUninit::uninit()]) == Ok(0) {
+        assert!(Instant::now() < deadline);
+        locked.state.serve();
+    }
+    assert!(!woken());
+    drop(locked);
+    assert!(woken());
+    while fake.hear().unwrap().0.psn != 101 {}
+}
+
+#[test]
+fn what_is_in_front_of_memory_that_is_gone_is_done() {
+    let (a, b) = pair();
+    let (own, result, counter) = (a.memory(4096), a.memory(8), b.memory(8));
+    let gone = |node: &Node| {
+        let length = 64 << 10;
+        // SAFETY: new memory.
+        let start = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                length,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+                -1,
+                0,
+            )
+        };
+        let address = start as usize;
+        let region = MemoryRegion { address, length, iova: address as u64, access: ALL };
+        let keys = engine().reg_mr(node.pd, region).unwrap();
+        // Not unmapped: another test might get it. SAFETY: that memory.
+        assert_eq!(unsafe { libc::mprotect(start, length, libc::PROT_NONE) }, 0);
+        (address as u64, keys)
+    };
+    let ((mine, mine_keys), (theirs, theirs_keys)) = (gone(&a), gone(&b));
+    let post = |requests: &[(u64, Operation, ibv_sge)]| {
+        let mut locked = engine().lock_to_post();
+        for &(wr_id, operation, sge) in requests {
+            let request = SendRequest { wr_id, operation, flags: SIGNALED, data: Data::Sges(&[sge]) };
+            locked.post_send(a.qp, &request).unwrap();
+        }
+        locked.ring(a.qp);
+    };
+    // An answer that can be given, and one that cannot.
+    post(&[
+        (1, Operation::FetchAdd { address: counter.address(0), rkey: counter.keys.rkey, add: 1 }, result.sge(0, 8)),
+        (2, Operation::Read { address: theirs, rkey: theirs_keys.rkey }, own.sge(0, 4096)),
+    ]);
+    assert_good(&a.sent(), 1, IBV_WC_FETCH_ADD, 8);
+    assert_error(&a.sent(), 2, IBV_WC_REM_ACCESS_ERR);
+
+    // A request that can be sent, and one that cannot.
+    let (a, b) = (&a, Node::new(Setup::default()));
+    for node in [a, &b] {
+        node.set_state(IBV_QPS_RESET).unwrap();
+    }
+    connect(a, &b);
+    let to = b.memory(4096);
+    post(&[
+        (3, to.write(0), own.sge(0, 8)),
+        (4, to.write(0), ibv_sge { addr: mine, length: 4096, lkey: mine_keys.lkey }),
+    ]);
+    assert_good(&a.sent(), 3, IBV_WC_RDMA_WRITE, 8);
+    assert_error(&a.sent(), 4, IBV_WC_LOC_PROT_ERR);
+}
+
+#[test]
+fn inline_data_needs_no_entry() {
+    let cap = ibv_qp_cap { max_send_sge: 0, ..Setup::default().cap };
+    let (a, b) = pair_of(Setup { cap, ..Setup::default() }, Setup::default());
+    let (from, to) = (a.memory(8), b.memory(8));
+    let mut locked = engine().lock_to_post();
+    let mut post = |data: Data<'_>| {
+        locked.post_send(a.qp, &SendRequest { wr_id: 1, operation: to.write(0), flags: SIGNALED, data })
+    };
+    assert_eq!(post(Data::Sges(&[from.sge(0, 8)])), Err(Errno::EINVAL));
+    assert_eq!(post(Data::InlineSges(&[from.sge(0, 4), from.sge(4, 4)])), Err(Errno::EINVAL));
+    post(Data::InlineSges(&[from.sge(0, 8)])).unwrap();
+    locked.ring(a.qp);
+    drop(locked);
+    assert_good(&a.sent(), 1, IBV_WC_RDMA_WRITE, 8);
 }
 
 #[test]

@@ -6,6 +6,7 @@ use super::outcome;
 use super::{cq, post, qp};
 use crate::addresses::{self, GID_TABLE_LENGTH};
 use crate::engine::{self, AsyncEvent, AsyncEvents, limit};
+use crate::uncancelled::Uncancelled;
 use libc::{c_char, c_int, c_uint, c_void, size_t, ssize_t};
 use nix::errno::Errno;
 use rdma_sys::{
@@ -139,6 +140,7 @@ pub(crate) extern "C" fn ibv_get_device_index(_device: *mut ibv_device) -> c_int
 /// as adapters make theirs (EUI-64); else of its machine ID; else the one of hosts that have neither.
 fn guid() -> u64 {
     static GUID: OnceLock<u64> = OnceLock::new();
+    let _uncancelled = Uncancelled::new();
     *GUID.get_or_init(|| match addresses::hardware_address() {
         Some([a, b, c, d, e, f]) => u64::from_be_bytes([a ^ 2, b, c, 0xff, 0xfe, d, e, f]),
         None => machine_id().unwrap_or(0x0200_00ff_fe00_0001),

@@ -2,6 +2,7 @@
 
 use super::object::{self, own};
 use super::outcome;
+use crate::descriptors;
 use crate::engine::{self, Keys, MemoryRegion, PdKey};
 use libc::{c_int, c_uint, c_void, size_t};
 use nix::errno::Errno;
@@ -127,7 +128,7 @@ fn register(pd: PdKey, region: MemoryRegion) -> Result<Keys, Errno> {
 /// Whether all of a range may be read, or written. The memory itself is not touched: that would make pages of it.
 /// Where there is no `/proc`, this cannot be known, and the program is believed.
 fn is_mapped(start: usize, end: usize, for_writing: bool) -> bool {
-    let Ok(maps) = File::open("/proc/self/maps") else { return true };
+    let Ok(maps) = descriptors::with_room(|| File::open("/proc/self/maps")) else { return true };
     let mut maps = BufReader::new(maps);
     let mut reached = start;
     let mut line = Vec::with_capacity(256);

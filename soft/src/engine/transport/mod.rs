@@ -8,6 +8,7 @@ pub(super) mod listener;
 pub(super) mod stream;
 pub(super) mod tcp;
 
+use crate::descriptors::Tracked;
 use libc::iovec;
 use nix::errno::Errno;
 use std::net::TcpStream;
@@ -26,6 +27,9 @@ pub(super) trait Carrier: AsFd + Send {
     /// EFAULT: a place cannot be written.
     fn receive(&self, places: &mut [iovec]) -> Result<usize, Errno>;
 
+    /// Bytes that the peer's system has, and that have come from it: while they grow, it is there.
+    fn moved(&self) -> u64;
+
     /// Given away, to connection management, which came to the same listener.
-    fn into_socket(self: Box<Self>) -> TcpStream;
+    fn into_socket(self: Box<Self>) -> Tracked<TcpStream>;
 }

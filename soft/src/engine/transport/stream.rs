@@ -51,6 +51,15 @@ impl<Mark: Copy> Batch<Mark> {
         self.packets.is_empty()
     }
 
+    /// Takes away all but the first `packets`.
+    fn keep(&mut self, packets: usize) {
+        if let Some(first) = self.packets.get(packets) {
+            self.places.truncate(first.first_place);
+            self.packets.truncate(packets);
+            self.bytes = self.packets.last().map_or(0, |last| last.end);
+        }
+    }
+
     /// Appends a packet whose `payload` bytes are where `gather` says.
     pub(in crate::engine) fn push<E>(
         &mut self,
@@ -146,6 +155,11 @@ impl Stream {
         batch.places = places;
         let taken = match result {
             Ok(taken) => taken,
+            // Nothing has been taken, though what is in front may be there: that goes alone, so that who is to blame is first.
+            Err(Errno::EFAULT) if left > 0 && !batch.is_empty() || batch.packets.len() > 1 => {
+                batch.keep(usize::from(left == 0));
+                return self.send(batch);
+            }
             Err(Errno::EAGAIN | Errno::ENOTCONN | Errno::EINTR) => return Ok(Sent { mark: None, blocked: true }),
             Err(error) => return Err(error),
         };
