@@ -17,7 +17,7 @@ TESTS += 'c-tests/soft/exports $(SOFT_LIBRARY)' 'c-tests/abi/object $(SOFT_LIBRA
 	'c-tests/soft/valgrind $(STAGE)/bin/rdma-verbs $(SOFT_TEST)/observe' \
 	'c-tests/soft/compare $(STAGE)/bin/rdma-verbs soft/DIFFERENCES.md $(SOFT_TEST)/observe $(SOFT_TEST)/observe_cm' \
 	'c-tests/device/run c-tests/soft/on-device $(SOFT_TEST)/cm' \
-	'c-tests/soft/captures $(STAGE)/bin/rdma-verbs $(SOFT_TEST)/observe' \
+	'c-tests/soft/captures $(STAGE)/bin/rdma-verbs $(SOFT_TEST)/observe $(SOFT_TEST)/observe_cm' \
 	'c-tests/soft/observed $(STAGE)/bin/rdma-verbs' \
 	'c-tests/soft/hostile $(STAGE)/bin/rdma-verbs' \
 	'c-tests/soft/network $(STAGE)/bin/rdma-verbs' \
